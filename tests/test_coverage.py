@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import retvar as rv
-from retvar.estimation.least_squares import least_squares
-from retvar.estimation.states import StateEstimator
+from retvar.estimation.least_squares import Solver
+from retvar.estimation.least_squares_estimator import StateEstimator
 from retvar.estimation.sums import Sums
 from retvar.experience.moves import Moves
 from tests.oracle import SOAK, fresh_seed
@@ -26,7 +26,7 @@ OFTEN = 30  # visits of the states whose errors are compared
 def solved(log, states):
     sums = Sums()
     sums.add(**{name: column for name, column in log.items() if name != "truncated"})
-    return least_squares(sums, states)
+    return Solver(sums, states).solution()
 
 
 def measured(case, logs, rng, width=1.0):

@@ -13,7 +13,6 @@ from scipy.stats import chi2
 
 import retvar as rv
 from retvar import check
-from retvar.estimation.monitor import BINS, Regions
 from retvar.estimation.returns import Returns, rows_of
 from retvar.experience import Experience, from_gymnasium, from_table
 from retvar.support.errors import InputError, SourceError
@@ -174,10 +173,11 @@ def test_returns_are_early_while_little_is_missing_from_them_on_average():
     found = Returns(1, 1, 1_000)
     rows = {"state": zero, "next_state": zero, "reward": one, "truncated": flags}
     found.add(key, rows_of(rows, 0.8 * one, one))
-    assert_array_equal(np.bincount(found.age), np.full(steps, episodes // steps))
+    age = np.rint(steps - np.log(found.rest) / np.log(0.8)).astype(int)
+    assert_array_equal(np.bincount(age), np.full(steps, episodes // steps))
     mean = np.cumsum(0.8 ** np.arange(10, 0, -1)) / np.arange(1, 11)
     for most in (0.15, 0.3):
-        assert_array_equal(found.early(most=most), found.age < np.searchsorted(mean, most))
+        assert_array_equal(found.early(most=most), age < np.searchsorted(mean, most))
 
 
 @pytest.mark.parametrize(
@@ -220,35 +220,6 @@ def test_observed_returns_are_those_of_the_log_with_the_final_values(lam, by):
         found.data["observed"], np.array([G for _, G, *_ in expected])[shown], rtol=1e-9, atol=1e-9
     )
     assert_array_equal(found.data["sample_state"], np.array([k for k, *_ in expected])[shown])
-
-
-# ---------------------------------------------------------------------- places
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 9, 14, 50])
-def test_regions_count_boxes_and_give_the_mean_observation_in_each(width):
-    """Against a plain loop; observations beyond the bounds belong to the boxes at the edge."""
-    rng = np.random.default_rng(width)
-    low, high = -rng.random(width) - 1, rng.random(width) + 1
-    regions = Regions(low, high)
-    boxes = {}
-    for _ in range(3):
-        seen = rng.normal(size=(100, width)) * 1.2
-        seen[0], seen[1] = 1e30, -1e30
-        regions.add(seen)
-        for row in seen.tolist():
-            box = []
-            for x, lo, hi in list(zip(row, low, high, strict=True))[:40]:
-                b = BINS.get(width, 3 if width <= 12 else 2)
-                box.append(min(max(int((x - lo) / (hi - lo) * b), 0), b - 1))
-            boxes.setdefault(tuple(box), []).append(row)
-    counts, centres = regions.most_visited(10_000)
-    assert counts.sum() == 300
-    assert sorted(counts.tolist()) == sorted(len(rows) for rows in boxes.values())
-    means = sorted(np.mean(rows, axis=0).tolist() for rows in boxes.values())
-    assert_allclose(np.array(sorted(centres.tolist())), means, rtol=1e-9)
-    assert (np.diff(counts) <= 0).all()
-    assert_array_equal(regions.most_visited(3)[0], counts[:3])
 
 
 # ---------------------------------------------------------------------- exact answers
@@ -702,7 +673,7 @@ def test_rare_returns_that_a_small_sample_lacks_are_no_alarm():
 
 @pytest.mark.parametrize(("by", "field"), [("least_squares", "states"), ("td", "state")])
 def test_more_states_than_fit_into_memory_are_refused(by, field, monkeypatch):
-    monkeypatch.setattr("retvar.estimation.states.free_memory", lambda: 2.0**34)
+    monkeypatch.setattr("retvar.estimation.least_squares_estimator.free_memory", lambda: 2.0**34)
     log = {"state": [0, 1], "next_state": [1, 0], "reward": [1.0, 2.0], "terminated": [0, 1]}
     with pytest.raises(InputError) as caught:
         rv.estimate(from_table(log, states=10**9), gamma=0.9, by=by)

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 import retvar as rv
 from retvar.estimation import inverse
-from retvar.estimation.least_squares import Solver, least_squares
+from retvar.estimation.least_squares import Solver
 from retvar.estimation.sums import Sums
 from tests.oracle import fresh_seed
 
@@ -97,7 +97,7 @@ def test_sums_give_what_the_rows_give(weighted):
     rng = np.random.default_rng(fresh_seed())
     for _ in range(20):
         log = random_log(rng, weighted=weighted)
-        found, oracle = least_squares(summed(log), 6), by_rows(log, 6)
+        found, oracle = Solver(summed(log), 6).solution(), by_rows(log, 6)
         for name, column in oracle.items():
             assert_allclose(getattr(found, name), column, rtol=1e-8, err_msg=name)
 
@@ -108,7 +108,7 @@ def test_a_state_visited_once_takes_its_noise_from_the_others():
         log = random_log(rng)
         log["state"] = np.append(log["state"][:-1] % 5, 5)
         log["next_state"][-1], log["terminated"][-1] = 0, False
-        found, oracle = least_squares(summed(log), 6), by_rows(log, 6)
+        found, oracle = Solver(summed(log), 6).solution(), by_rows(log, 6)
         for name, column in oracle.items():
             assert_allclose(getattr(found, name)[:5], column[:5], rtol=1e-8, err_msg=name)
 
@@ -117,7 +117,7 @@ def rewards_of_one_state(reward):
     """Episodes of one step."""
     sums, zero = Sums(), np.zeros(len(reward), dtype=int)
     sums.add(zero, zero, reward, gamma=0.9, lam=1.0, terminated=True)
-    return least_squares(sums, 1)
+    return Solver(sums, 1).solution()
 
 
 def test_a_mean_of_returns_of_one_size_has_a_degree_of_freedom_less_than_returns():
@@ -135,7 +135,7 @@ def test_a_state_that_was_never_left_is_worth_as_much_as_the_others():
     sums, n = Sums(), 20
     sums.add(np.zeros(2 * n, int), np.repeat([0, 1], n), np.ones(2 * n), gamma=0.5, lam=1.0,
              terminated=np.repeat([True, False], n))  # fmt: skip
-    assert_allclose(least_squares(sums, 2).value[0], 4 / 3)
+    assert_allclose(Solver(sums, 2).solution().value[0], 4 / 3)
 
 
 def test_the_correction_takes_half_of_the_squared_errors_at_most():
@@ -151,7 +151,7 @@ def test_the_correction_takes_half_of_the_squared_errors_at_most():
 def test_intervals_are_those_of_student_and_of_the_delta_method():
     """Of the value ± t·error; of log std, half the error of log variance."""
     rng = np.random.default_rng(fresh_seed())
-    found = least_squares(summed(random_log(rng, rows=600)), 6)
+    found = Solver(summed(random_log(rng, rows=600)), 6).solution()
     for level in (0.5, 0.9, 0.99):
         low, high = found.value_interval(level)
         expected = student.interval(level, found.value_df, found.value, found.value_error)
@@ -180,7 +180,7 @@ def test_value_and_variance_are_those_of_the_empirical_mdp():
         )
     ]  # fmt: skip
     exact = rv.solve(rv.MDP.from_edges(edges, gamma=0.9, lam=1.0))
-    found = least_squares(sums, 6)
+    found = Solver(sums, 6).solution()
     assert_allclose(found.value, exact.value, rtol=1e-10)
     assert_allclose(found.variance, exact.variance, rtol=3e-3)  # corrections of order 1/n
 
@@ -198,7 +198,7 @@ def test_pieces_of_a_log_add_up():
             pieces.merge(summed({name: column[part] for name, column in log.items()}))
         assert pieces.rows == whole.rows == 3_000
         for name in ("value", "variance", "value_error", "variance_error", "variance_events"):
-            a, b = (getattr(least_squares(sums, 6), name) for sums in (pieces, whole))
+            a, b = (getattr(Solver(sums, 6).solution(), name) for sums in (pieces, whole))
             assert_allclose(a, b, rtol=1e-9 if "events" in name else 1e-11, err_msg=name)
 
 
@@ -210,7 +210,9 @@ def test_sums_resume_to_the_bit():
     going_on = summed(halves[0])
     for sums in (saved, going_on):
         sums.add(**halves[1])
-    assert_array_equal(least_squares(saved, 6).variance, least_squares(going_on, 6).variance)
+    assert_array_equal(
+        Solver(saved, 6).solution().variance, Solver(going_on, 6).solution().variance
+    )
 
 
 # ------------------------------------------------------------------------ equivariance
@@ -220,8 +222,8 @@ def test_rewards_scale_and_shift():
     """Rewards × c: value × c, variance × c², same relative errors; episodes of one length shift."""
     rng = np.random.default_rng(fresh_seed())
     log = random_log(rng)
-    found = least_squares(summed(log), 6)
-    scaled = least_squares(summed(log | {"reward": -3.0 * log["reward"]}), 6)
+    found = Solver(summed(log), 6).solution()
+    scaled = Solver(summed(log | {"reward": -3.0 * log["reward"]}), 6).solution()
     assert_allclose(scaled.value, -3.0 * found.value, rtol=1e-10)
     assert_allclose(scaled.variance, 9.0 * found.variance, rtol=1e-10)
     assert_allclose(scaled.variance_error, 9.0 * found.variance_error, rtol=1e-9)
@@ -235,7 +237,7 @@ def test_far_from_zero_rewards_lose_no_digits():
     near, far = Sums(), Sums()
     near.add(zero, zero, reward, gamma=0.9, lam=1.0, terminated=True)
     far.add(zero, zero, reward + 1e6, gamma=0.9, lam=1.0, terminated=True)
-    a, b = least_squares(near, 1), least_squares(far, 1)
+    a, b = Solver(near, 1).solution(), Solver(far, 1).solution()
     assert_allclose(b.variance, a.variance, rtol=1e-8)
     assert_allclose(b.variance_error, a.variance_error, rtol=1e-6)
 
@@ -248,10 +250,10 @@ def test_sparse_and_dense_agree(monkeypatch, bandwidth):
     """
     rng = np.random.default_rng(fresh_seed())
     log = random_log(rng, states=40, rows=40_000)
-    dense = least_squares(summed(log), 40)
+    dense = Solver(summed(log), 40).solution()
     monkeypatch.setattr(inverse, "DENSE", 10)
     monkeypatch.setattr(inverse, "BANDWIDTH", bandwidth)
-    sparse = least_squares(summed(log), 40, at=np.arange(40))
+    sparse = Solver(summed(log), 40).solution(np.arange(40))
     assert sparse.probes
     assert not dense.probes
     assert_allclose(sparse.value, dense.value, rtol=1e-9)
@@ -285,7 +287,7 @@ def test_what_a_log_does_not_say_is_not_answered_and_a_note_says_why(
     state, follows, reward, ended = (np.array(column) for column in zip(*rows, strict=True))
     sums = Sums()
     sums.add(state, follows, reward, gamma=gamma, lam=1.0, terminated=ended)
-    found = least_squares(sums, len(notes))
+    found = Solver(sums, len(notes)).solution()
     assert found.note.tolist() == notes
     assert_allclose(found.value, value, rtol=1e-6)
     assert_allclose(found.std, std, rtol=1e-4)
@@ -301,7 +303,7 @@ def test_an_infinite_variance_is_named_where_it_is():
     sums = Sums()
     sums.add(state, state, rho * rng.normal(size=4_000), gamma=0.9 * rho, lam=1.0)
     sums.add(state + 1, state + 1, rng.normal(size=4_000), gamma=0.9, lam=1.0, terminated=True)
-    found = least_squares(sums, 2)
+    found = Solver(sums, 2).solution()
     assert np.isnan(found.variance[0])
     assert np.isfinite(found.variance[1])
     assert found.note[0] == "the variance is infinite"
@@ -317,14 +319,14 @@ def test_off_policy_answers_need_support_everywhere():
         "terminated": np.r_[np.zeros(100, bool), np.ones(100, bool)],
         "rho": np.r_[np.ones(100), np.full(100, 0.02)],
     }
-    found = least_squares(summed(log, gamma=0.9, lam=1.0), 2)
+    found = Solver(summed(log, gamma=0.9, lam=1.0), 2).solution()
     assert np.isnan(found.value).all()
     assert found.note.tolist() == ["rests on states with too few effective visits"] * 2
 
 
 def test_an_empty_log_is_refused():
     with pytest.raises(rv.InputError, match="nothing to estimate from"):
-        least_squares(Sums(), 3)
+        Solver(Sums(), 3).solution()
 
 
 # ------------------------------------------------------------------------ large and small rewards

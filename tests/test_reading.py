@@ -107,7 +107,8 @@ def test_return_intervals_hold_the_returns_of_states_in_which_no_episode_begins(
     assert (high >= 0.9).all()
     assert found.return_interval([14], 0.95, above=True)[0] == 0.0
     fresh = rv.estimate(from_gymnasium("FrozenLake-v1", steps=20_000, seed=2), gamma=0.9).monitor
-    returns, state = fresh.returns.completed(lambda rows: np.zeros(len(rows))), fresh.returns.key
+    state = fresh.returns.start[:, 0].astype(int)
+    returns = fresh.returns.completed(lambda rows: np.zeros(len(rows)))
     low, high = found.return_interval(np.arange(16))
     inside = (low[state] - 1e-9 <= returns) & (returns <= high[state] + 1e-9)
     assert inside[fresh.returns.rest == 0].mean() >= 0.9

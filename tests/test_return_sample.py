@@ -235,7 +235,7 @@ def test_new_returns_fall_within_calibrated_intervals_whatever_the_estimates():
 def test_one_sided_limits_are_exceeded_as_often_as_they_say():
     ranks = np.arange(1.0, 100.0)  # 99 scores: the 5th smallest is exceeded by 95 of 100
     fit = Calibration.of(ranks, np.zeros(99), np.ones(99))
-    assert fit.above(np.zeros(1), np.ones(1), 0.95)[0] == 5.0
+    assert fit.interval(np.zeros(1), np.ones(1), 0.95, above=True)[0] == 5.0
 
 
 def test_intervals_end_where_many_returns_ended():
@@ -246,7 +246,7 @@ def test_intervals_end_where_many_returns_ended():
         fit = Calibration.of(returns, np.zeros(n), np.ones(n))
         (low,), (high,) = fit.interval(np.zeros(1), np.ones(1))  # scores are returns here
         ends = [value + std * low, value + std * high]
-        limit = fit.above(value, std)
+        (limit,) = fit.interval(value, std, 0.95, above=True)
         if n >= 100:
             ends = [np.clip(end, returns.min(), returns.max()) for end in ends]
             assert (limit >= returns.min()).all()

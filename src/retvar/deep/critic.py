@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from retvar.deep.modules import ROWS, Ensemble, SpreadModule
 from retvar.estimation.check import check
-from retvar.estimation.monitor import OwnDiscounts
+from retvar.estimation.returns import OwnDiscounts
 from retvar.estimation.rollouts import observed, rollouts
 from retvar.experience.stream import Chunk, Experience
 from retvar.online.checkpoint import MALFORMED, read_tensors, write_tensors

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
-from retvar.estimation.monitor import Monitor, Regions
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, StateEstimator
 from retvar.estimation.observations import ObservationEstimator
-from retvar.estimation.results import higher_moments, label_text
+from retvar.estimation.results import estimates, label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
-from retvar.estimation.states import StateEstimator
 from retvar.experience.stream import Experience
 from retvar.online.bootstrap import half_width
 from retvar.support import arguments
@@ -22,8 +20,6 @@ from retvar.support.errors import InputError
 from retvar.support.format import align, count, listed, literal, number
 from retvar.support.html import Shown, preformatted
 from retvar.td.networks import SHAPES
-
-__all__ = ["Answer", "answer_at", "answers_table", "find_state", "find_states"]
 
 UNKNOWN = math.nan, math.nan
 NEVER = "never visited"
@@ -82,13 +78,11 @@ class Answer(Shown):
             "level": self.level,
             "note": self.note,
         }
-        if self.rollouts is not None:
-            sample = self.rollouts
-            low, high = _tails(sample)
+        if (sample := self.rollouts) is not None:
             found["rollouts"] = {
                 "episodes": sample.size, "cut_off": sample.cut_off, "completed": sample.completed,
-                "mean": list(sample.mean), "std": list(sample.std), "return_interval": [low, high],
-                "contradict": self.contradicted,
+                "mean": list(sample.mean), "std": list(sample.std),
+                "return_interval": list(sample.middle), "contradict": self.contradicted,
             }  # fmt: skip
         return found
 
@@ -137,6 +131,26 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
     return int(number)
 
 
+def _observation(experience: Experience, state: Any) -> Any:
+    """An observation as a row of numbers."""
+    row = np.zeros(0)
+    try:
+        given = _loose(state).split(",") if isinstance(state, str) else state
+        row = np.asarray(given, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        pass
+    if row.size != experience.width or not np.isfinite(row).all():
+        names = f" ({', '.join(experience.names)})" if experience.names else ""
+        remedy = f"must hold {count(experience.width or 0, 'number')}{names}"
+        raise InputError("state", state, remedy)
+    return row
+
+
+def _loose(label: Any) -> str:
+    """A label without brackets, quotes and spaces."""
+    return re.sub(r"[\s()\[\]'\"]", "", str(label))
+
+
 def find_states(experience: Experience, given: Any) -> tuple[Any, bool]:
     """A column of numbers of states, or rows of observations; and whether it is one that was named.
 
@@ -145,14 +159,13 @@ def find_states(experience: Experience, given: Any) -> tuple[Any, bool]:
     vector, labels = experience.width is not None, experience.labels
     several = isinstance(given, list | tuple) or getattr(given, "ndim", 0) > 0
     if vector and not isinstance(given, str):
-        several = any(np.ndim(part) for part in given) if several else False
+        several = several and any(np.ndim(part) for part in given)
     elif isinstance(given, tuple):
         several = not (labels and isinstance(labels[0], tuple))
     parts = given if several else [given]
     if not (isinstance(parts, np.ndarray) and parts.dtype.kind not in "OU"):
-        named = [vector or (isinstance(x, str | tuple) and labels is not None) for x in parts]
-        pairs = zip(parts, named, strict=True)
-        parts = [find_state(experience, x) if name else x for x, name in pairs]
+        text = (str, tuple) if labels is not None else ()
+        parts = [find_state(experience, x) if vector or isinstance(x, text) else x for x in parts]
     column = np.asarray(parts)
     if column.ndim != (2 if vector else 1) and column.size:
         remedy = "must be a column of states, or rows of numbers of one length"
@@ -160,100 +173,63 @@ def find_states(experience: Experience, given: Any) -> tuple[Any, bool]:
     return column, not several
 
 
-def _loose(label: Any) -> str:
-    """A label without brackets, quotes and spaces."""
-    return re.sub(r"[\s()\[\]'\"]", "", str(label))
-
-
-def _observation(experience: Experience, state: Any) -> Any:
-    """An observation as a row of numbers."""
-    names = f" ({', '.join(experience.names)})" if experience.names else ""
-    remedy = f"must hold {count(experience.width or 0, 'number')}{names}"
-    try:
-        given = _loose(state).split(",") if isinstance(state, str) else state
-        row = np.asarray(given, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        raise InputError("state", state, remedy) from None
-    if row.size != experience.width or not np.isfinite(row).all():
-        raise InputError("state", state, remedy)
-    return row
-
-
-def answer_at(
-    experience: Experience, estimator: Any, monitor: Monitor, state: Any, level: float | None = None
-) -> tuple[Answer, int]:
-    """The answer for one state, by label or number, or for one observation; and its place.
-
-    The place is the number of the state, or of the region of an observation.
-    """
-    level = monitor.level if level is None else arguments.level("level", level)
-    visits = monitor.visits
-    found = find_state(experience, state, len(getattr(visits, "counts", ())))
-    place = int(visits.cells(found[None])[0]) if isinstance(visits, Regions) else 0
-    name = found.tolist() if experience.width is not None else found
-    if experience.width is None:
-        place, name = found, found if experience.labels is None else experience.labels[found]
-    note = _note(experience, estimator, monitor, found)
+def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
+    """The answer of an estimate for one state, by label or number, or for one observation."""
+    experience, estimator, visits = found.experience, found.estimator, found.monitor.visits
+    level = found.monitor.level if level is None else arguments.level("level", level)
+    at = find_state(experience, state, len(getattr(visits, "counts", ())))
+    if experience.width is not None:  # the place is that of its region
+        name, place = at.tolist(), 0 if visits is None else int(visits.cells(at[None])[0])
+    else:
+        name, place = at if experience.labels is None else experience.labels[at], at
+    note = _note(experience, estimator, visits, at)
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)
-        return Answer(name, nothing, nothing, UNKNOWN, level, note), place
-    value, std = (_estimate(estimator, found, what, level) for what in ("value", "std"))
+        return Answer(name, nothing, nothing, UNKNOWN, level, note)
+    columns = estimates(estimator, np.array([at]), level)
+    known = {name: float(column[0]) for name, column in columns.items()}
+    shapes = {
+        x: Interval(known[x], known.get(f"{x}_low", math.nan), known.get(f"{x}_high", math.nan))
+        for x in ("value", "std", *SHAPES.values())
+        if x in known
+    }
+    value, std = shapes.pop("value"), shapes.pop("std")
     ends, doubt, here = UNKNOWN, "", False
     if isinstance(estimator, LeastSquaresEstimator) and not math.isnan(value.estimate):
-        ends, doubt = _return_interval(estimator, found, level)
-        if isinstance(estimator, StateEstimator) and not math.isnan(ends[0]):
-            here = estimator.calibrated_here(found, level)
-    names = [what for what in higher_moments(estimator) if what in SHAPES.values()]
-    shapes = {what: _estimate(estimator, found, what, level) for what in names}
+        ends, doubt, here = _return_interval(estimator, at, level)
     if shapes:
-        doubt = estimator.note(found)
-    notes = "; ".join(filter(None, (note, doubt)))
-    return Answer(name, value, std, ends, level, notes, here, shapes=shapes), place
+        doubt = estimator.note(at)
+    check = found.self_check
+    wrong = check.warning_at(place) if check.disagrees and not math.isnan(value.estimate) else ""
+    notes = "; ".join(filter(None, (note, doubt, wrong)))
+    return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
 
 
-def _note(experience: Experience, estimator: Any, monitor: Monitor, found: Any) -> str:
+def _note(experience: Experience, estimator: Any, visits: Any, at: Any) -> str:
     """A word where a state or observation is unknown, or its estimate weak."""
     if isinstance(estimator, ObservationEstimator):
-        return str(estimator.spread(found[None]).note[0])
-    if monitor.visits is None or not monitor.visits.known(np.array([found]))[0]:
+        return str(estimator.spread(at[None]).note[0])
+    if visits is None or not visits.known(np.array([at]))[0]:
         return NEVER if experience.width is None else NO_VISIT_NEAR
     if isinstance(estimator, StateEstimator):
-        estimator.add_errors([found])
-        return str(estimator.solution.note[found])
+        estimator.add_errors([at])
+        return str(estimator.solution.note[at])
     bounds = (experience.low, -1), (experience.high, 1)
-    outside = (end is not None and bool((sign * (found - end) > 0).any()) for end, sign in bounds)
+    outside = (end is not None and bool((sign * (at - end) > 0).any()) for end, sign in bounds)
     return NO_VISIT_NEAR if experience.width is not None and any(outside) else ""
-
-
-def _estimate(estimator: Any, state: Any, what: str, level: float) -> Interval:
-    column = np.array([state])
-    found, ends = float(estimator.predict(column, what)[0]), UNKNOWN
-    if estimator.has_intervals:
-        low, high = estimator.interval(what=what, states=column, level=level)
-        ends = float(low[0]), float(high[0])
-    return Interval(found, *ends)
 
 
 def _return_interval(
     estimator: LeastSquaresEstimator, state: Any, level: float
-) -> tuple[tuple[float, float], str]:
-    """Ends, and a word where there are none, they are doubtful or hold more."""
+) -> tuple[tuple[float, float], str, bool]:
+    """Ends, a word where there are none or they are doubtful, and whether they hold here."""
     try:
         (low,), (high,) = estimator.return_interval([state], level)
     except InputError as error:
-        return UNKNOWN, f"no interval of returns: {error.remedy}"
+        return UNKNOWN, f"no interval of returns: {error.remedy}", False
+    here, word = estimator.calibrated(state, level)
     doubtful = estimator.calibration.note and "interval of returns doubtful: many were cut off"
-    return (float(low), float(high)), doubtful or estimator.few_values(state, level)
-
-
-def _tails(sample: ReturnSample) -> tuple[float, float]:
-    """Quantiles between which the share `level` of returns lies; bounds where some are bounds."""
-    tail = (1.0 - sample.level) / 2.0
-    low, high = (
-        float(np.quantile(ends, q, method="inverted_cdf"))
-        for ends, q in ((sample.low, tail), (sample.high, 1.0 - tail))
-    )
-    return low, high
+    return (float(low), float(high)), doubtful or word, here
 
 
 def answers_table(answers: list[Answer]) -> str:
@@ -266,15 +242,18 @@ def answers_table(answers: list[Answer]) -> str:
     for each in answers:
         name = each.state
         name = ", ".join(map(number, name)) if isinstance(name, list) else label_text(name)
-        extra = [each.shapes.get(name, UNKNOWN) for name in shapes]
+        extra = [each.shapes.get(shape, UNKNOWN) for shape in shapes]
         lines.append([name, *map(_text, (each.value, each.std, each.return_interval, *extra))])
         notes.append(each.note)
-        if each.rollouts is not None:
-            sample = each.rollouts
-            lines.append(["roll-outs", *map(_text, (sample.mean, sample.std, _tails(sample)))])
-            notes.append(_size(sample))
+        if (sample := each.rollouts) is not None:
+            lines.append(["roll-outs", *map(_text, (sample.mean, sample.std, sample.middle))])
+            note = count(sample.size, "return")
+            if sample.cut_off:
+                how = sample.remark().replace("value function", "estimate")
+                note += f", {sample.cut_off:,} cut off{how}"
             if wrong := " and ".join(each.contradicted):
-                notes[-1] += f"; they disagree with the {wrong} above: trust the roll-outs"
+                note += f"; they disagree with the {wrong} above: trust the roll-outs"
+            notes.append(note)
     text = [f"{line}  {note}".rstrip() for line, note in zip(align(lines), notes, strict=True)]
     if any(not each.holds_here and not math.isnan(each.return_interval[0]) for each in answers):
         text.append(ON_AVERAGE)
@@ -285,11 +264,3 @@ def _text(given: tuple[float, ...]) -> str:
     if all(map(math.isnan, given)):
         return number(math.nan)
     return str(given) if isinstance(given, Interval) else " … ".join(map(number, given))
-
-
-def _size(sample: ReturnSample) -> str:
-    text = count(sample.size, "return")
-    if not sample.cut_off:
-        return text
-    how = sample.remark().replace("value function", "estimate")
-    return f"{text}, {sample.cut_off:,} cut off{how}"

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from retvar.estimation.monitor import Monitor, Regions, predict_rows
 from retvar.estimation.results import dataset
-from retvar.estimation.returns import CLOSED, FEWEST, MOST_COMPLETED, MOST_MISSING, Returns
+from retvar.estimation.returns import (
+    CLOSED,
+    FEWEST,
+    MOST_COMPLETED,
+    MOST_MISSING,
+    Monitor,
+    Regions,
+    Returns,
+    predict_rows,
+)
 from retvar.estimation.verdicts import (
     AGREES,
     DISAGREES,
@@ -40,8 +49,6 @@ from retvar.support.errors import InputError
 from retvar.support.format import count, number
 from retvar.support.html import Shown, preformatted
 
-__all__ = ["Agreement", "Check", "PlaceVerdict", "ScoredReturns", "check", "judge", "self_check"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -60,6 +67,7 @@ CONTRADICTED = "the data's own returns contradict the estimates"
 OFF_POLICY = "cannot be checked on this log: it is off-policy"
 TOO_SHORT = "cannot be checked: no return was observed"
 NO_ESTIMATE = "no estimate"
+UNSURE = "too uncertain"
 
 
 class PlaceVerdict(NamedTuple):
@@ -83,8 +91,18 @@ class PlaceVerdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Verdicts of returns on estimates; `reason` says why where there are none."""
+class Check(Shown):
+    """Estimates compared with returns: verdicts on the whole, and on each state or region.
+
+    >>> z = np.random.default_rng(0).normal(0.0, 1.5, 1_000)
+    >>> found = Check(judge_value(z), judge_std(z))
+    >>> print(found.summary())
+    value agrees (a difference of 0.16 std would have been seen)
+    std disagrees by a factor of 1.47 [1.40, 1.55]
+    no state has 100 returns to be judged by itself
+    >>> found.agrees, found.disagrees
+    (False, True)
+    """
 
     value: Verdict | None  #: on the value, over all places together
     std: Verdict | None  #: on the standard deviation, likewise
@@ -95,7 +113,10 @@ class Agreement:
     lacking: float = 0.0  #: share of each, on average, that the estimates complete, if above 10%
     kind_of_place: str = "state"
     own_data: bool = False  #: whether the estimates come from the same data
-    reason: str = ""
+    reason: str = ""  #: why there are no verdicts
+    #: of fresh returns: the estimates, with check_mean, check_std, check_count, check_verdict;
+    #: check_value and check_predicted_std are what was predicted where these returns began
+    data: Any = None
 
     @property
     def kind(self) -> str:
@@ -129,7 +150,14 @@ class Agreement:
         own = (p for p in self.places if p.place == place and p.kind == DISAGREES)
         return next((f"{CONTRADICTED} here: {p.words}" for p in own), self.warning)
 
+    @property
+    def verdicts(self) -> Check:
+        """The verdicts alone, which are one line as text."""
+        return replace(self, data=None)
+
     def __str__(self) -> str:
+        if self.data is not None:
+            return self.summary()
         if self.value is None:
             return self.reason
         if self.cut_off and not self.value.returns and not self.disagrees:
@@ -149,10 +177,8 @@ class Agreement:
         return Counter(place.kind for place in self.places)
 
     def _tally(self) -> str:
-        words = {AGREES: "agree", DISAGREES: "disagree", UNCERTAIN: "too uncertain"}
-        parts = [
-            f"{self._kinds[kind]:,} {word}" for kind, word in words.items() if self._kinds[kind]
-        ]
+        words, kinds = {AGREES: "agree", DISAGREES: "disagree", UNCERTAIN: UNSURE}, self._kinds
+        parts = [f"{kinds[kind]:,} {word}" for kind, word in words.items() if kinds[kind]]
         return f"of {count(len(self.places), self.kind_of_place)} {', '.join(parts)}"
 
     def summary(self) -> str:
@@ -188,33 +214,6 @@ class Agreement:
             "furthest_off": [f"{place.name}: {place.words}" for place in self.worst()],
         }
 
-
-@dataclass(frozen=True)
-class Check(Agreement, Shown):
-    """Estimates compared with fresh Monte Carlo returns: the verdicts, and `data`.
-
-    >>> z = np.random.default_rng(0).normal(0.0, 1.5, 1_000)
-    >>> found = Check(judge_value(z), judge_std(z))
-    >>> print(found)
-    value agrees (a difference of 0.16 std would have been seen)
-    std disagrees by a factor of 1.47 [1.40, 1.55]
-    no state has 100 returns to be judged by itself
-    >>> found.agrees, found.disagrees
-    (False, True)
-    """
-
-    #: the estimates, with check_mean, check_std, check_count, check_verdict; check_value and
-    #: check_predicted_std are what was predicted where these returns began
-    data: xarray.Dataset = field(default_factory=xarray.Dataset)
-
-    @property
-    def verdicts(self) -> Agreement:
-        """The verdicts alone, on the whole and on each state or region."""
-        return Agreement(**{each.name: getattr(self, each.name) for each in fields(Agreement)})
-
-    def __str__(self) -> str:
-        return self.summary()
-
     def _html(self) -> str:
         return preformatted(self.summary())
 
@@ -228,12 +227,9 @@ class ScoredReturns:
     """
 
     def __init__(
-        self,
-        returns: Returns,
-        estimator: Any,
-        places: Integers | None = None,
+        self, returns: Returns, estimator: Any, places: Integers | None = None,
         own_data: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.start, self.share = returns.start, returns.missing_share
         ask = partial(predict_rows, estimator)
         self.value, self.variance = ask("value", self.start), ask("variance", self.start)
@@ -307,7 +303,7 @@ def _filled(predict: Callable[[Array], Array], at_starts: Array) -> Callable[[Ar
 
 def judge(
     sequence: ScoredReturns, placed: ScoredReturns, names: Callable[[int], str] = str, **about: Any
-) -> Agreement:
+) -> Check:
     """Judge the whole by `sequence`, and each place by the returns of `placed` that begin there.
 
     All verdicts together are wrong seldom (Holm, 1979): what disagrees among all tests is set
@@ -322,7 +318,7 @@ def judge(
     (value, std), *others = found
     judged = (PlaceVerdict(p, names(p), *pair) for p, pair in zip(enough, others, strict=True))
     lacking, known = _mean(sequence.share[used]), sequence.known
-    return Agreement(
+    return Check(
         value, std, tuple(judged), unknown=int((~known).sum()),
         cut_off=int((known & ~sequence.early).sum()),
         completed=int((used & (sequence.share > CLOSED)).sum()),
@@ -330,41 +326,36 @@ def judge(
     )  # fmt: skip
 
 
-def self_check(
-    estimator: Any, monitor: Monitor, experience: Experience, own_data: bool = True
-) -> Agreement:
-    """Judge estimates by observed returns: of the data that they come from, if `own_data`."""
+def self_check(found: Any) -> Check:
+    """Judge an estimate by the returns of the data that it comes from."""
+    estimator, monitor, experience = found.estimator, found.monitor, found.experience
     if monitor.off_policy:
-        return Agreement(None, None, reason=OFF_POLICY)
+        return Check(None, None, reason=OFF_POLICY)
     if monitor.sequence is None or not monitor.sequence.count:
-        return Agreement(None, None, reason=TOO_SHORT)
-    found = _judged(estimator, monitor, experience.labels, own_data)[0]
-    gaps = experience.counts.rejected.total() > 0
-    return _with_held_out(found, estimator, gaps) if own_data else found
+        return Check(None, None, reason=TOO_SHORT)
+    verdicts = _judged(estimator, monitor, experience.labels, own_data=True)[0]
+    return _with_held_out(verdicts, estimator, experience.counts.rejected.total() > 0)
 
 
 def _judged(
-    estimator: Any, monitor: Monitor, labels: Any, own_data: bool
-) -> tuple[Agreement, ScoredReturns]:
+    estimator: Any, monitor: Any, labels: Any, own_data: bool
+) -> tuple[Check, ScoredReturns]:
     """The verdicts, and the returns by place that they rest on."""
-    placed, sequence = monitor.returns, monitor.sequence
-    assert placed is not None
-    assert sequence is not None
-    regions = isinstance(monitor.visits, Regions)
-    scored = ScoredReturns(placed, estimator, monitor.visits.cells(placed.start), own_data)
+    start, visits = monitor.returns.start, monitor.visits
+    places, kind = visits.cells(start), "region" if isinstance(visits, Regions) else "state"
 
     def name(place: int) -> str:
-        if not regions:
+        if kind == "state":
             return f"state {place if labels is None or place >= len(labels) else labels[place]}"
-        centre = scored.start[scored.places == place].mean(axis=0)
+        centre = start[places == place].mean(axis=0)
         return f"region ({', '.join(number(float(x)) for x in centre)})"
 
-    whole = ScoredReturns(sequence, estimator, own_data=own_data)
-    kind = "region" if regions else "state"
+    scored = ScoredReturns(monitor.returns, estimator, places, own_data)
+    whole = ScoredReturns(monitor.sequence, estimator, own_data=own_data)
     return judge(whole, scored, name, own_data=own_data, kind_of_place=kind), scored
 
 
-def _with_held_out(found: Agreement, estimator: Any, gaps: bool) -> Agreement:
+def _with_held_out(found: Check, estimator: Any, gaps: bool) -> Check:
     """The verdicts on the whole by returns that a fit of features has not seen.
 
     Features may follow their own data too closely; a table cannot. Where rows were left out, which
@@ -379,15 +370,14 @@ def _with_held_out(found: Agreement, estimator: Any, gaps: bool) -> Agreement:
     if share > MOST_COMPLETED:
         return found
     scale = float(np.abs(value).max(initial=0.0))
-    varies = std > NO_SPREAD * scale
-    tests = 2 * (len(found.places) + 1)
-    verdicts = (
-        _verdicts(error[varies] / std[varies], missing[varies], share, tests)
-        if varies.any()
-        else judge_without_spread(error, ROUNDING * scale)
-    )
-    lacking = share if share > MOST_MISSING and varies.any() else 0.0
-    return replace(found, value=verdicts[0], std=verdicts[1], lacking=lacking)
+    varies, lacking = std > NO_SPREAD * scale, 0.0
+    if varies.any():
+        z, tests = error[varies] / std[varies], 2 * (len(found.places) + 1)
+        pair, lacking = _verdicts(z, missing[varies], share, tests), share
+    else:
+        pair = judge_without_spread(error, ROUNDING * scale)
+    lacking = lacking if lacking > MOST_MISSING else 0.0
+    return replace(found, value=pair[0], std=pair[1], lacking=lacking)
 
 
 def check(found: Any, fresh: Experience) -> Check:
@@ -408,13 +398,18 @@ def check(found: Any, fresh: Experience) -> Check:
     """
     arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
     if hasattr(found, "monitor"):
-        data, estimator, fresh = found.data, found.estimator, _alike(found.experience, fresh)
-        order = np.argsort(-data["visits"].values, kind="stable")[:PLACES]
-        visited = order[data["visits"].values[order] > 0]
-        only = _places(data, found.monitor)[visited]
+        estimator, before, data = found.estimator, found.experience, found.data
+        fresh = by_action(fresh) if before.pairs else fresh
+        if fresh.width != before.width:
+            raise InputError("fresh", fresh.name, "must be experience of the same kind")
+        if fresh.labels is not None and fresh.states is None:
+            fresh.labels[:] = before.labels or ()  # same numbers for the same labels
+        visits = data["visits"].values
+        order = np.argsort(-visits, kind="stable")[:PLACES]
+        only = _places(data, found.monitor.visits)[order[visits[order] > 0]]
         monitor = Monitor(only=only, like=found.monitor.visits)
     else:
-        data, estimator, monitor = None, found, Monitor()
+        estimator, data, monitor = found, None, Monitor()
         if not all(hasattr(found, name) for name in ("predict", "gammas", "description")):
             remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
             raise InputError("found", type(found).__name__, remedy)
@@ -425,37 +420,26 @@ def check(found: Any, fresh: Experience) -> Check:
             raise InputError("fresh", fresh.name, remedy)
     if monitor.sequence is None:
         raise InputError("fresh", fresh.name, "has no usable transition")
-    data = dataset(fresh, estimator, monitor) if data is None else data
+    if data is None:
+        data = dataset(SimpleNamespace(experience=fresh, estimator=estimator, monitor=monitor))
     labels = data["label"].values if "label" in data else None
     verdicts, scored = _judged(estimator, monitor, labels, own_data=False)
-    return Check(**vars(verdicts), data=_with_returns(data, monitor, verdicts, scored))
+    places = _places(data, monitor.visits).tolist()
+    return replace(verdicts, data=data.assign(_by_place(places, verdicts, scored)))
 
 
-def _alike(before: Experience, fresh: Experience) -> Experience:
-    """Fresh experience with the states of that before; another kind is refused."""
-    if before.pairs:
-        fresh = by_action(fresh)
-    if fresh.width != before.width:
-        raise InputError("fresh", fresh.name, "must be experience of the same kind")
-    if fresh.labels is not None and fresh.states is None:
-        fresh.labels[:] = before.labels or ()  # same numbers for the same labels
-    return fresh
-
-
-def _places(data: xarray.Dataset, monitor: Monitor) -> Any:
+def _places(data: xarray.Dataset, visits: Any) -> Any:
     """The number of the state or region of each row of a dataset."""
     if "state" in data.dims:
         return np.arange(data.sizes["state"])
-    return monitor.visits.cells(data["centre"].values)
+    return visits.cells(data["centre"].values)
 
 
-def _with_returns(
-    data: xarray.Dataset, monitor: Monitor, verdicts: Agreement, scored: ScoredReturns
-) -> xarray.Dataset:
-    """A dataset with what was observed and predicted in each place."""
+def _by_place(places: list[int], verdicts: Check, scored: ScoredReturns) -> dict[str, Any]:
+    """Columns of a dataset: what was observed and predicted in each place."""
     groups, kinds = scored.by_place, {p.place: p.kind for p in verdicts.places}
     unknown, rows = set(scored.places[~scored.known].tolist()), []
-    for place in _places(data, monitor).tolist():
+    for place in places:
         own = groups.get(place, np.zeros(0, dtype=np.int64))
         numbers = [np.nan] * 4
         if own.size > 1:
@@ -465,7 +449,7 @@ def _with_returns(
         word = UNCERTAIN if own.size else NO_ESTIMATE if place in unknown else ""
         rows.append((*numbers, own.size, kinds.get(place, word)))
     names = ("mean", "std", "value", "predicted_std", "count", "verdict")
-    columns = {
-        f"check_{n}": np.array(x) for n, x in zip(names, zip(*rows, strict=True), strict=True)
+    return {
+        f"check_{name}": (verdicts.kind_of_place, np.array(column))
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
     }
-    return data.assign({name: (verdicts.kind_of_place, x) for name, x in columns.items()})

@@ -13,15 +13,11 @@ from typing import Any
 import numpy as np
 
 from retvar.cluster import connected, refuse_address
-from retvar.estimation.monitor import Monitor
-from retvar.estimation.states import StateEstimator
+from retvar.estimation.least_squares_estimator import StateEstimator
+from retvar.estimation.returns import Monitor
 from retvar.experience.logs import Piece, SplitCheck
 from retvar.experience.moves import Moves
-from retvar.experience.stream import Experience
 from retvar.support.errors import InputError, RetvarError
-from retvar.td.learners import Learner
-
-__all__ = ["learn_on_cluster", "refuse_cluster"]
 
 
 def sum_piece(
@@ -62,15 +58,11 @@ def observe_piece(
 
 
 def learn_on_cluster(
-    experience: Experience,
-    learner: Learner,
-    cluster: str,
-    workers: int | None = None,
-    found: StateEstimator | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[StateEstimator | None, Monitor]:
-    """Learn from all files of the experience: what was found before and in them, and a monitor."""
-    labels, monitor = experience.labels, Monitor()
+    found: Any, cluster: str, workers: int | None, progress: Callable[[int], None] | None
+) -> None:
+    """Learn from all files of the experience of an estimate, beside what it knows before."""
+    experience, estimator, monitor = found.experience, found._estimator, found._monitor
+    learner, labels = (estimator or found._create).description, experience.labels
     if experience.width is not None or experience.pairs or experience.pieces is None:
         remedy = f"sums states of files; {experience.name} has none, or actions"
         raise InputError("cluster", cluster, remedy)
@@ -79,26 +71,26 @@ def learn_on_cluster(
     for name in ("gamma", "lam"):
         if labels is not None and np.ndim(settings[name]):
             raise InputError(name, "one per state", "files number labels anew; use a column")
-    check, names = SplitCheck(pieces[0].roles), []
+    check, names, count = SplitCheck(pieces[0].roles), [], len(pieces)
     with connected(cluster, workers) as client:
-        rest: list[Any] = [[experience.states] * len(pieces), [settings] * len(pieces)]
+        rest: list[Any] = [[experience.states] * count, [settings] * count]
         for k, part in enumerate(_mapped(client, sum_piece, pieces, *rest)):
-            estimator, counts, theirs, ids = part
+            own, counts, theirs, ids = part
             check.add(pieces[k].file, ids)
             names.append(_renumbered(labels, theirs))
             experience.counts.merge(counts)
-            if estimator is not None:
-                found = found or StateEstimator(estimator.description, 1)
-                found.merge(estimator, names[k])
+            if own is not None:
+                estimator = estimator or StateEstimator(own.description, 1)
+                estimator.merge(own, names[k])
             if progress is not None:
                 progress(experience.counts.transitions)
-        if found is not None:
-            _ = found.solution, found.fit
-            rest = [names, [client.scatter(found, broadcast=True)] * len(pieces)]
+        if estimator is not None:
+            _ = estimator.solution, estimator.fit
+            rest = [names, [client.scatter(estimator, broadcast=True)] * count]
             for seen, observed in _mapped(client, observe_piece, pieces, *rest):
                 monitor.merge(seen)
-                found.add_returns(observed)
-    return found, monitor
+                estimator.add_returns(observed)
+    found._estimator = estimator
 
 
 def _mapped(client: Any, task: Any, pieces: list[Piece], *rest: list[Any]) -> Iterator[Any]:

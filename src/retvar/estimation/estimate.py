@@ -5,46 +5,30 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
 
+from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_states
-from retvar.estimation.check import Agreement, self_check
-from retvar.estimation.files import (
-    estimator_file,
-    has_actions,
-    load,
-    means_folder,
-    restore_monitor,
-    save_folder,
-    to_notes,
-)
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
-from retvar.estimation.monitor import Monitor
-from retvar.estimation.results import brief_dataset, dataset, to_action_values, warnings
-from retvar.estimation.settings import (
-    LEAST_SQUARES,
-    Settings,
-    grow_table,
-    refuse_beside_resume,
+from retvar.estimation.check import Check, self_check
+from retvar.estimation.least_squares_estimator import (
+    LeastSquaresEstimator,
+    StateEstimator,
     refuse_discounts,
-    refuse_discounts_given_twice,
+    refuse_gaps,
 )
-from retvar.estimation.states import StateEstimator, refuse_gaps
-from retvar.estimation.text import describe_data, reasons, table, table_rows
+from retvar.estimation.returns import Monitor
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
-from retvar.support.format import count, literal, visible
+from retvar.support.format import count, literal, reasons, visible
 from retvar.support.html import MOST, Shown, page
 from retvar.support.html import table as html_table
 from retvar.td.learners import Learner
@@ -52,8 +36,6 @@ from retvar.td.networks import DEFAULT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["Estimate", "estimate", "follow", "prepare"]
 
 log = logging.getLogger("retvar")
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
@@ -73,18 +55,14 @@ class Estimate(Shown):
     """
 
     def __init__(
-        self,
-        experience: Experience,
-        estimator: Any,
-        monitor: Monitor,
-        create: Settings | None = None,
+        self, experience: Experience, estimator: Any, monitor: Monitor, create: Any = None,
         moves: Moves | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.experience = experience
-        self._monitor, self._unmonitored = monitor, Moves() if moves is None else moves
         self._estimator = estimator
-        self._create: Any = create  # makes the estimator from the first rows
-        self._checked: tuple[int, Agreement] | None = None  # after so many steps
+        self._create = create  # makes the estimator from the first rows
+        self._monitor, self._unmonitored = monitor, Moves() if moves is None else moves
+        self._checked: Check | None = None
 
     @property
     def monitor(self) -> Monitor:
@@ -106,7 +84,7 @@ class Estimate(Shown):
     @property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
-        data = dataset(self.experience, self.estimator, self.monitor)
+        data = results.dataset(self)
         data.attrs["self_check"] = str(self.self_check)
         if self.warnings:
             data.attrs["warnings"] = "\n".join(self.warnings)
@@ -125,23 +103,25 @@ class Estimate(Shown):
         >>> rv.estimate(rv.experience.from_table(log), gamma=1.0).value(["sun", "rain"])
         array([1., 3.])
         """
-        return self._ask(state, lambda states: [self.estimator.predict(states, "value")])[0]
+        return self._ask(state, "value")[0]
 
     def std(self, state: Any = None) -> Any:
         """Standard deviation of the return from a state; of all states where none is named."""
-        return self._ask(state, lambda states: [self.estimator.predict(states, "std")])[0]
+        return self._ask(state, "std")[0]
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         level = self._monitor.level if level is None else level
-        ask = lambda column: self.estimator.interval(what=what, states=column, level=level)  # noqa: E731
-        low, high = self._ask(states if state is None else state, ask)
+        low, high = self._ask(states if state is None else state, what, level)
         return low, high
 
-    def _ask(self, state: Any, ask: Callable[[Any], Any]) -> list[Any]:
-        """Answers for one state, several, or all; NaN in places that TD learning never visited."""
+    def _ask(self, state: Any, what: str, level: Any = None) -> list[Any]:
+        """An estimate, or with a level its interval, for one state, several, or all.
+
+        NaN in places that TD learning never visited.
+        """
         estimator = self.estimator
         if isinstance(estimator, StateEstimator):
             _ = self.self_check  # so that a contradiction is in the log; it costs little
@@ -151,7 +131,11 @@ class Estimate(Shown):
         known: Any = True
         if isinstance(estimator, OnlineEstimator) and self.monitor.visits is not None:
             known = self.monitor.visits.known(column)
-        found = [np.where(known, each, np.nan) for each in ask(column)]
+        if level is None:
+            answers: Any = [estimator.predict(column, what)]
+        else:
+            answers = estimator.interval(what=what, states=column, level=level)
+        found = [np.where(known, each, np.nan) for each in answers]
         return [float(each[0]) for each in found] if one else found
 
     def _column(self, state: Any) -> tuple[Any, bool]:
@@ -168,11 +152,7 @@ class Estimate(Shown):
         A state is named by its label where states have labels, otherwise by its number; an
         observation is a sequence of numbers.
         """
-        found, place = answer_at(self.experience, self.estimator, self.monitor, state, level)
-        word = self.self_check.warning_at(place) if self.self_check.disagrees else ""
-        if math.isnan(found.value.estimate) or not word:
-            return found
-        return replace(found, note="; ".join(filter(None, (found.note, word))))
+        return answer_at(self, state, level)
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
@@ -188,17 +168,16 @@ class Estimate(Shown):
         return self.estimator.return_interval(self._column(states)[0], level, above=above)
 
     @property
-    def self_check(self) -> Agreement:
+    def self_check(self) -> Check:
         """Whether value and std agree with the data's own returns; not off-policy.
 
         They disagree where states are not Markov, or where the estimates have not converged.
         """
-        steps = self.estimator.steps
-        if self._checked is None or self._checked[0] != steps:
-            self._checked = steps, self_check(self.estimator, self.monitor, self.experience)
-            if self._checked[1].warning:
-                log.warning("%s: %s", self.experience.name, self._checked[1].warning)
-        return self._checked[1]
+        if self._checked is None:
+            self._checked = self_check(self)
+            if self._checked.warning:
+                log.warning("%s: %s", self.experience.name, self._checked.warning)
+        return self._checked
 
     @property
     def warnings(self) -> list[str]:
@@ -206,8 +185,7 @@ class Estimate(Shown):
 
         Each names the probable remedy.
         """
-        found = [*warnings(self.experience, self.estimator), self.self_check.warning]
-        return [each for each in found if each]
+        return list(filter(None, [*results.warnings(self), self.self_check.warning]))
 
     def action_values(self) -> xarray.Dataset:
         """Estimates of each action as arrays [state, action]; NaN where it was never taken.
@@ -220,33 +198,31 @@ class Estimate(Shown):
         >>> found["std"].sel(state=14).round(2).values
         array([0.33, 0.47, 0.46, 0.48])
         """
-        return to_action_values(self.experience, self.data)
+        return results.to_action_values(self.experience, self.data)
 
     # ------------------------------------------------------------------ texts, figures, files
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
         data, rows = self.data, arguments.integer("rows", rows, 0)
-        return f"{describe_data(data, self.experience.counts)}\n\n{table(data, rows)}"
+        return (
+            f"{results.describe_data(data, self.experience.counts)}\n\n{results.table(data, rows)}"
+        )
 
     def __repr__(self) -> str:
-        steps = 0 if self._estimator is None else self._estimator.steps
-        by = "" if self._estimator is None else f"; {self._estimator!r}"
-        return f"Estimate({visible(self.experience.name)}: {count(steps, 'transition')}{by})"
+        done = count(self.estimator.steps, "transition")
+        return f"Estimate({visible(self.experience.name)}: {done}; {self.estimator!r})"
 
     def _html(self) -> str:
-        if self._estimator is None:
-            return page(repr(self), notes=["no transition yet: nothing is known"])
-        data = brief_dataset(self.experience, self._estimator, self.monitor)
-        told = describe_data(data, self.experience.counts).splitlines()
-        found = table_rows(data, MOST)
+        data = results.brief_dataset(self)
+        if isinstance(self.estimator, StateEstimator) or self._checked is not None:
+            data.attrs["self_check"] = str(self.self_check)
+        title, *told = results.describe_data(data, self.experience.counts).splitlines()
+        found = results.table_rows(data, MOST)
         heading, *rows = found.lines
         text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
         shown = html_table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
-        quick = isinstance(self._estimator, StateEstimator)
-        if quick or (self._checked is not None and self._checked[0] == self._estimator.steps):
-            told.append(f"the data's own returns: {self.self_check}")
-        return page(told[0], shown, notes=told[1:])
+        return page(title, shown, notes=told)
 
     def plot(self) -> Figure:
         """Draw what to expect and how far it may stray, by :func:`retvar.plots.estimate`.
@@ -273,11 +249,11 @@ class Estimate(Shown):
         1000
         """
         path = arguments.path("path", path)
-        if means_folder(path):
-            return save_folder(self, path)
-        self.estimator.notes = {"estimate": to_notes(self.monitor, self.experience)}
+        if files.means_folder(path):
+            files.save_folder(self, path)
+            return
+        self.estimator.notes = {"estimate": files.to_notes(self)}
         self.estimator.save(path)
-        return None
 
     # ------------------------------------------------------------------ learning
 
@@ -291,7 +267,7 @@ class Estimate(Shown):
             raise InputError("progress", literal(progress), "must be a function of a number")
         try:
             if self._at_rest:
-                self.read(self.experience.moves(progress=progress))
+                self._read(self.experience.moves(progress=progress))
             else:
                 self._learn_along(progress)
             _ = self.estimator  # or an error: there was no transition
@@ -304,7 +280,7 @@ class Estimate(Shown):
         """Whether the data is read as a table, and not along the stream."""
         if self._estimator is not None:
             return isinstance(self._estimator, LeastSquaresEstimator)
-        return bool(self._create.by == LEAST_SQUARES)
+        return bool(self._create.by == settings.LEAST_SQUARES)
 
     def _kept(self) -> bool:
         """Whether there is something to show of an environment that has failed."""
@@ -312,10 +288,10 @@ class Estimate(Shown):
             return False
         if self._at_rest and self._estimator is None:
             with contextlib.suppress(RetvarError):
-                self.read(self.experience.moves())
+                self._read(self.experience.moves())
         return self._estimator is not None and self._estimator.steps > 0
 
-    def read(self, moves: Moves) -> None:
+    def _read(self, moves: Moves) -> None:
         """Estimate from a table."""
         if not len(moves):
             return
@@ -324,29 +300,27 @@ class Estimate(Shown):
         estimator = self._estimator
         if estimator is None:
             estimator = self._create(next(moves.chunks(FIRST[self.experience.is_log])))
-        for chunk in moves.chunks():
-            if isinstance(estimator, LeastSquaresEstimator):
-                refuse_discounts(estimator.description, chunk)
-            else:
-                self._learn(estimator, chunk)
         if isinstance(estimator, LeastSquaresEstimator):
+            given: Any = {"gamma", "lam"} & {*moves.columns}
+            for chunk in moves.chunks() if given else ({},):
+                refuse_discounts(estimator.description, chunk)
             estimator.read(moves)
+        else:
+            for chunk in moves.chunks():
+                self._learn(estimator, chunk)
         self._estimator, self._unmonitored = estimator, moves
 
     def _learn_along(self, progress: Progress | None) -> None:
         """Learn from the stream; where it ends, its returns are looked at afterwards."""
         for chunk in self.experience.chunks():
             with uninterrupted():
-                if self.experience.endless:
-                    self.update(chunk)
-                elif len(chunk["reward"]):
-                    self._estimator = self._estimator or self._create(chunk)
-                    self._learn(self._estimator, chunk)
+                self.update(chunk, self.experience.endless)
+                if not self.experience.endless:
                     self._unmonitored.append(chunk)
             if progress is not None:
                 progress(self.experience.counts.transitions)
 
-    def update(self, chunk: Chunk) -> None:
+    def update(self, chunk: Chunk, monitored: bool = True) -> None:
         """Learn from a chunk of a stream, with ``by="td"``, and count its visits and returns."""
         if not isinstance(chunk, Mapping) or "reward" not in chunk:
             raise InputError("chunk", type(chunk).__name__, "must be columns with a reward")
@@ -354,13 +328,15 @@ class Estimate(Shown):
             remedy = 'reads a log as a whole; by="td" learns on, or estimate again'
             raise InputError("by", "least_squares", remedy)
         if len(chunk["reward"]):
+            self._checked = None
             self._estimator = self._estimator or self._create(chunk)
             self._learn(self._estimator, chunk)
-            self._monitor.update(self._estimator, chunk)
+            if monitored:
+                self._monitor.update(self._estimator, chunk)
 
     def _learn(self, estimator: OnlineEstimator, chunk: Chunk) -> None:
         refuse_discounts(estimator.description, chunk)
-        grow_table(estimator, chunk, self.experience)
+        settings.grow_table(estimator, chunk, self.experience)
         estimator.update_many(chunk, on_error="skip")
 
 
@@ -443,53 +419,39 @@ def estimate(
     >>> bool(low < truth < high)
     True
     """
+    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
         by = refuse_cluster(cluster, workers, by)
-    found = prepare(
-        experience, learner, by=by, gamma=gamma, lam=lam, method=method, order=order, kappa=kappa,
-        estimand=estimand, features=features, bootstrap_samples=bootstrap_samples, level=level,
-        seed=seed, resume=resume, actions=actions,
-    )  # fmt: skip
+    given = {
+        "by": by, "gamma": gamma, "lam": lam, "method": method, "order": order, "kappa": kappa,
+        "estimand": estimand, "features": features, "bootstrap_samples": bootstrap_samples,
+        "level": level, "seed": seed, "actions": actions,
+    }  # fmt: skip
+    if resume is not None:
+        settings.refuse_beside_resume(learner=learner, **given)
+        found = _resumed(experience, arguments.path("resume", resume))
+    else:
+        create = settings.Settings(experience, learner, **given)
+        found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
     if cluster is None:
         found.learn(progress)
     else:
-        learner = (found._estimator or found._create).description
-        parts = learn_on_cluster(experience, learner, cluster, workers, found._estimator, progress)
-        found._estimator, monitor = parts
-        found._monitor.merge(monitor)
-    for each in warnings(found.experience, found.estimator):  # the check warns when it is made
+        learn_on_cluster(found, cluster, workers, progress)
+    for each in results.warnings(found):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)
     return found
 
 
-def prepare(
-    experience: Experience,
-    learner: Learner | None = None,
-    *,
-    resume: str | Path | None = None,
-    **settings: Any,
-) -> Estimate:
-    """Return an estimate before its first transition, with all settings checked."""
-    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
-    if resume is not None:
-        refuse_beside_resume(learner=learner, **settings)
-        return _resumed(experience, arguments.path("resume", resume))
-    create = Settings(experience, learner, **settings)
-    monitor = Monitor(create.level)
-    monitor.remarks = create.remarks
-    return Estimate(create.experience, None, monitor, create)
-
-
 def _resumed(experience: Experience, path: Path) -> Estimate:
     """The estimate of a file, which goes on with other experience."""
-    path = estimator_file(path)
-    saved = load(path)
-    if has_actions(saved):
+    path = files.estimator_file(path)
+    saved = files.load(path)
+    if files.has_actions(saved):
         experience = by_action(experience)
-    refuse_discounts_given_twice(saved.description, experience)
-    monitor = restore_monitor(path, saved, experience)
+    settings.refuse_discounts_given_twice(saved.description, experience)
+    monitor = files.restore_monitor(path, saved, experience)
     if RESUMED not in monitor.remarks and not monitor.off_policy:
         monitor.remarks.append(RESUMED)
     return Estimate(experience, saved, monitor)
@@ -516,8 +478,5 @@ def follow(experience: Experience, learner: Any = None, **settings: Any) -> Iter
     """
     following: Experience | None = experience
     while following is not None:
-        found = prepare(following, learner, **settings)
-        found.read(found.experience.moves())
-        _ = found.estimator  # or an error: there was no transition
-        yield found
+        yield estimate(following, learner, **settings)
         following = None if following.grown is None else following.grown()

@@ -6,22 +6,11 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retvar.support.errors import InputError
 from retvar.support.files import kind_of, remove, require_writable, unwritable, write_with
 from retvar.support.format import natural_key, visible
-
-if TYPE_CHECKING:
-    import xarray
-
-    from retvar.estimation.answers import Answer
-    from retvar.estimation.check import Check
-    from retvar.estimation.estimate import Estimate
-    from retvar.estimation.monitor import Monitor
-    from retvar.experience.stream import Experience
-
-__all__ = ["load", "open_folder", "restore_monitor", "save_folder", "to_notes", "write_report"]
 
 ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
 PAGE = "index.html"
@@ -54,8 +43,8 @@ def load(path: str | Path) -> Any:
     >>> rv.load(path).steps
     0
     """
+    from retvar.estimation.least_squares_estimator import StateEstimator
     from retvar.estimation.observations import ObservationEstimator
-    from retvar.estimation.states import StateEstimator
     from retvar.online.checkpoint import read_tensors, restore
     from retvar.support import arguments
 
@@ -75,8 +64,9 @@ def has_actions(estimator: Any) -> bool:
     return isinstance(notes, dict) and bool(notes.get("actions"))
 
 
-def to_notes(monitor: Monitor, experience: Experience) -> dict[str, Any]:
-    """JSON data to save with an estimator: kind of states, visits and counts."""
+def to_notes(found: Any) -> dict[str, Any]:
+    """JSON data to save with the estimator of an estimate: kind of states, visits and counts."""
+    monitor, experience = found.monitor, found.experience
     counts, labels = experience.counts, experience.labels
     return {
         "level": monitor.level,
@@ -101,9 +91,9 @@ def _plain(label: Any) -> Any:
     return label if isinstance(label, str | int | float | bool | None) else str(label)
 
 
-def restore_monitor(path: Path, estimator: Any, experience: Experience) -> Monitor:
+def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
     """The monitor of a saved estimator; experience of another kind is refused."""
-    from retvar.estimation.monitor import Monitor, Regions, Visits
+    from retvar.estimation.returns import Monitor, Regions, Visits
 
     notes = estimator.notes.get("estimate")
     if not isinstance(notes, dict):
@@ -117,8 +107,8 @@ def restore_monitor(path: Path, estimator: Any, experience: Experience) -> Monit
         if experience.states is not None and experience.labels != labels:
             raise InputError("resume", path, f"has other states than {experience.name}")
         experience.labels[:] = labels  # numbered as before
-    monitor = Monitor(float(notes["level"]))
-    monitor.off_policy, monitor.remarks = bool(notes["off_policy"]), list(notes["remarks"])
+    monitor = Monitor(float(notes["level"]), list(notes["remarks"]))
+    monitor.off_policy = bool(notes["off_policy"])
     if notes["visits"] is not None:
         kind = Visits if notes["width"] is None else Regions
         monitor.visits = kind(**notes["visits"])
@@ -141,7 +131,7 @@ def open_folder(field: str, out: Path) -> None:
     require_writable(field, out)
 
 
-def save_folder(found: Estimate, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
+def save_folder(found: Any, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
     """Write estimator, estimates, figures and report, as ``retvar estimate --out`` does."""
     open_folder("path", out)
     path = out / ESTIMATOR
@@ -151,23 +141,17 @@ def save_folder(found: Estimate, out: Path, formats: Sequence[str] = FORMATS[:1]
     write_report(found, out, formats, data)
 
 
-def write_data(data: xarray.Dataset, estimator: Path) -> Path:
-    """Write the estimates beside the estimator; return their path."""
+def write_data(data: Any, estimator: Path) -> None:
+    """Write the estimates beside the estimator."""
     from retvar.support.cache import write_netcdf
 
-    path = estimator.with_name(estimator.name.replace(ESTIMATOR, DATA))
-    write_netcdf(path, data)
-    return path
+    write_netcdf(estimator.with_name(estimator.name.replace(ESTIMATOR, DATA)), data)
 
 
 def write_report(
-    found: Estimate,
-    out: Path,
-    formats: Sequence[str],
-    data: xarray.Dataset,
-    checked: Check | None = None,
-    asked: Sequence[Answer] = (),
-) -> list[Path]:
+    found: Any, out: Path, formats: Sequence[str], data: Any, checked: Any = None,
+    asked: Sequence[Any] = (),
+) -> list[Path]:  # fmt: skip
     """Write the figures, the table as CSV and the page about all; return their paths.
 
     `asked` are answers for single states, which the page shows as well. Figures of an earlier run
@@ -192,7 +176,7 @@ def write_report(
     return [page, *written]
 
 
-def write_table(data: xarray.Dataset, path: Path) -> Path:
+def write_table(data: Any, path: Path) -> Path:
     """Write every state or region with all its columns as CSV; NaN is an empty cell."""
     import pandas
 

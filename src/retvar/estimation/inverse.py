@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from retvar.mdp.linear import Resolvent
 
-__all__ = ["Inverse"]
-
 Array = NDArray[np.float64]
 DENSE = 2_000  # states up to which matrices are dense and every state gets an interval
 BANDWIDTH = 1_000  # mean width of the band up to which sparse factors are computed

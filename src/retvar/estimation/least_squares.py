@@ -33,8 +33,6 @@ from retvar.estimation.sums import Sums
 from retvar.mdp.linear import expanding, reaching
 from retvar.support.errors import InputError
 
-__all__ = ["BLOCK", "LeastSquares", "Solver", "least_squares"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -105,24 +103,16 @@ def _quantile(level: float, df: Array) -> Array:
     return found
 
 
-def least_squares(sums: Sums, states: int, *, at: Integers | None = None) -> LeastSquares:
-    """Solve for value and variance of all states, with standard errors of the states `at`.
-
-    These are by default all, or the 512 most visited where there are more than 2,000.
-
-    >>> rng, sums, zero = np.random.default_rng(0), Sums(), np.zeros(10_000, dtype=int)
-    >>> sums.add(zero, zero, rng.normal(3.0, 2.0, zero.size), gamma=0.5, lam=1.0)
-    >>> found = least_squares(sums, 1)
-    >>> found.value.round(1), found.std.round(1)  # 3/(1 − 0.5), √(4/(1 − 0.25))
-    (array([6.]), array([2.3]))
-    """
-    return Solver(sums, states).solution(at)
-
-
 class Solver:
     """The empirical MDP of a log; its systems are factorised once, whatever is asked of it.
 
     All but `solution` is numbered by the states that occur, restricted to those determined.
+
+    >>> rng, sums, zero = np.random.default_rng(0), Sums(), np.zeros(10_000, dtype=int)
+    >>> sums.add(zero, zero, rng.normal(3.0, 2.0, zero.size), gamma=0.5, lam=1.0)
+    >>> found = Solver(sums, 1).solution()
+    >>> found.value.round(1), found.std.round(1)  # 3/(1 − 0.5), √(4/(1 − 0.25))
+    (array([6.]), array([2.3]))
     """
 
     def __init__(self, sums: Sums, states: int) -> None:
@@ -145,20 +135,22 @@ class Solver:
         self.correction = np.where(self.alone, 1.0, self.n / np.maximum(self.n - 1.0, 1e-9))
 
     def solution(self, at: Integers | None = None) -> LeastSquares:
-        """Estimates of all states; `at` as in :func:`least_squares`."""
+        """Value and variance of all states, with standard errors of the states `at`.
+
+        These are by default all, or the 512 most visited where there are more than 2,000.
+        """
         if at is not None:
             at = np.searchsorted(self._present, np.intersect1d(at, self._present))
         found = self._solved(at)
-        if self.states == self._all:
-            return LeastSquares(**found, probes=not self.inverse.dense, assumed=self.assumed)
-        for name, column in found.items():
-            missing = {"note": NOT_REACHED, "visits": 0, "effective_visits": 0.0}.get(name, np.nan)
-            found[name] = np.full(self._all, missing, dtype=column.dtype)
-            found[name][self._present] = column
+        if self.states < self._all:
+            for name, column in found.items():
+                missing = {"note": NOT_REACHED, "visits": 0, "effective_visits": 0.0}
+                found[name] = np.full(self._all, missing.get(name, np.nan), dtype=column.dtype)
+                found[name][self._present] = column
         return LeastSquares(**found, probes=not self.inverse.dense, assumed=self.assumed)
 
     def _by_state(self, x: Array) -> Array:
-        return np.bincount(self.s, x, minlength=self.states).astype(np.float64, copy=False)
+        return np.asarray(np.bincount(self.s, x, minlength=self.states), dtype=np.float64)
 
     def _matrix(self, x: Array) -> scipy.sparse.csr_array:
         """[s, s′]: the sum of x over the keys, divided by W(s)."""
@@ -240,7 +232,7 @@ class Solver:
     @cached_property
     def d0(self) -> Array:
         """δ = (r − c) + d0 in each key."""
-        return self.sums.centre + self.g * self.J[self.s2] - self.J[self.s]
+        return np.asarray(self.sums.centre + self.g * self.J[self.s2] - self.J[self.s])
 
     def _error_power(self, power: int) -> list[Array]:
         """Coefficients of δᵖ in r − c, by key."""
@@ -347,17 +339,16 @@ class Solver:
 
     def _add_errors(self, found: dict[str, Array], at: Integers) -> None:
         """Standard errors, degrees of freedom and events of some states."""
-        M = self.inverse.rows(at)
-        df, M2 = np.where(self.alone, 1.0, np.maximum(self.n - 1.0, 1.0)), M * M
+        M, fourth = self.inverse.rows(at), self._errors(4, 4)
         q, q2, cross, mixed = self._all_noise
-        self._put(found, "value", at, M2 * q, df, (M2 * M2) @ self._errors(4, 4))
+        self._put(found, "value", at, M * M * q, (M * M) ** 2 @ fourth)
         S = self.variance_inverse.rows(at)
         K = self.inverse.times(np.asarray((self.C.T @ S.T).T))
         terms = S * S * q2 + 2.0 * S * K * cross + K * K * q
         S2, K2 = S * S, K * K
         monomials = (S2 * S2, S2 * S * K, S2 * K2, S * K2 * K, K2 * K2)
         fourth = np.sum([math.comb(4, i) * (monomials[i] @ mixed[i]) for i in range(5)], axis=0)
-        self._put(found, "variance", at, terms, df, fourth)
+        self._put(found, "variance", at, terms, fourth)
 
     @cached_property
     def _all_noise(self) -> tuple[Array, Array, Array, list[Array]]:
@@ -368,11 +359,11 @@ class Solver:
         cross = np.where(self.alone, 0.0, correction * self._mixed(1, 1))
         return self._noise(2), q2, cross, [self._mixed(4 - i, i) for i in range(5)]
 
-    @staticmethod
     def _put(
-        found: dict[str, Array], what: str, at: Integers, terms: Array, df: Array, fourth: Array
+        self, found: dict[str, Array], what: str, at: Integers, terms: Array, fourth: Array
     ) -> None:
         total = np.maximum(terms.sum(axis=1), 0.0)
+        df = np.where(self.alone, 1.0, np.maximum(self.n - 1.0, 1.0))
         with np.errstate(invalid="ignore", divide="ignore"):
             events = np.where(total > 0, total**2 / np.maximum(fourth, 1e-300), 0.0)
             spread = total**2 / np.maximum((terms * terms / df).sum(axis=1), 1e-300)

@@ -26,8 +26,6 @@ from retvar.estimation.sums import Sums
 from retvar.experience.stream import Counts
 from retvar.support.format import count, listed, number
 
-__all__ = ["RatioCheck", "check_counts", "check_ratios", "check_sums", "ratio_warning"]
-
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 TOLERANCE = 0.02  # that the mean may be off 1, as by rounded propensities

@@ -1,126 +1,120 @@
-"""Estimates as an xarray.Dataset."""
+"""Estimates as an xarray.Dataset and as text: a table, and a description of the data."""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from retvar.estimation.least_squares import NEVER_LEFT, LeastSquares
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
-from retvar.estimation.monitor import Monitor, Regions, Visits, predict_rows
+from retvar.estimation.least_squares import NEVER_LEFT
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, StateEstimator
 from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.ratio_check import check_counts, ratio_warning
-from retvar.estimation.states import StateEstimator
+from retvar.estimation.returns import Regions, Visits, predict_rows
 from retvar.exact.moments import notes_on
 from retvar.experience.action_pairs import split_label
-from retvar.experience.stream import Experience
+from retvar.experience.stream import Counts
 from retvar.online import OnlineEstimator
 from retvar.support.errors import InputError
-from retvar.support.format import listed, natural_key
+from retvar.support.format import align, count, listed, natural_key, number, reasons, visible
+from retvar.td.networks import SHAPES
 from retvar.version import __version__
-
-__all__ = ["brief_dataset", "dataset", "to_action_values", "warnings"]
 
 Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
+RELIABILITY = {  # columns of a dataset: what estimates of states rest on
+    "effective_visits": "effective_visits", "value_events": "value_events",
+    "std_events": "variance_events", "note": "note",
+}  # fmt: skip
 REGIONS = 20  # most visited ones in the dataset
 MOST_LACKING = 0.3  # share of a return that may be cut off where it is shown as observed
 FEW = 0.05  # share of returns that may be left out without a word
 CUT = "returns of which much is cut off are left out, and so some of the long ones"
 ASSUMED = 0.05  # share of the values that may rest on states without a row
 MAP_POINTS = 60  # of a map along each dimension
+LONGEST = 40  # characters of a label
 
 
-def dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
-    """Value, variance and std with their intervals, visits, and observed returns."""
-    found = brief_dataset(experience, estimator, monitor)
-    if isinstance(monitor.visits, Regions) and found.sizes["axis"] == 2 and not experience.pairs:
-        _add_maps(found, estimator, monitor.visits)
-    _add_observed(found, estimator, monitor)
+def dataset(found: Any) -> xarray.Dataset:
+    """Value, variance and std with their intervals, visits, and observed returns.
+
+    `found` has the experience, the estimator and the monitor, as an estimate has them.
+    """
+    data, estimator, monitor = brief_dataset(found), found.estimator, found.monitor
+    if data.sizes.get("axis") == 2 and not found.experience.pairs:
+        _add_maps(data, estimator, monitor.visits)
+    _add_observed(data, estimator, monitor)
     if isinstance(estimator, LeastSquaresEstimator):
-        found.attrs["return_intervals"] = estimator.return_interval_note(monitor.level)
-    return found
+        data.attrs["return_intervals"] = estimator.return_interval_note(monitor.level)
+    return data
 
 
-def brief_dataset(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
+def brief_dataset(found: Any) -> xarray.Dataset:
     """The part of :func:`dataset` that a table shows, without maps and observed returns."""
-    make = _by_region if isinstance(monitor.visits, Regions) else _by_state
-    found = make(experience, estimator, monitor)
-    found.attrs = _settings(experience, estimator, monitor) | found.attrs
-    return found
+    data = (_by_region if isinstance(found.monitor.visits, Regions) else _by_state)(found)
+    data.attrs = _settings(found) | data.attrs
+    return data
 
 
-def _estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
+def estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
     """Estimates and ends of their intervals for a column of states."""
-    found = {}
-    for what in (*QUANTITIES, *higher_moments(estimator)):
-        found[what] = estimator.predict(states, what)
+    online, data = isinstance(estimator, OnlineEstimator), {}
+    for what in (*QUANTITIES, *(estimator.description.network.higher if online else ())):
+        data[what] = estimator.predict(states, what)
         if estimator.has_intervals:
             ends = estimator.interval(what=what, states=states, level=level)
-            found[f"{what}_low"], found[f"{what}_high"] = ends
-    return found
+            data[f"{what}_low"], data[f"{what}_high"] = ends
+    return data
 
 
-def higher_moments(estimator: Any) -> tuple[str, ...]:
-    """Names of what an estimator knows beyond the variance."""
-    return estimator.description.network.higher if isinstance(estimator, OnlineEstimator) else ()
-
-
-def _by_state(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
-    counts = (monitor.visits if isinstance(monitor.visits, Visits) else Visits()).counts
-    cells = experience.grid[0] * experience.grid[1] if experience.grid else 0  # never visited, too
-    n = max(experience.states or 0, counts.size, cells)
-    visits = np.pad(counts, (0, n - counts.size))
+def _by_state(found: Any) -> xarray.Dataset:
+    e, estimator, monitor = found.experience, found.estimator, found.monitor
+    counts = Visits().counts if monitor.visits is None else monitor.visits.counts
+    cells = e.grid[0] * e.grid[1] if e.grid else 0  # never visited, too
+    n = max(e.states or 0, counts.size, cells)
+    visits = _padded(counts, n, 0)
     states = np.flatnonzero(visits)
     data: dict[str, Any] = {"visits": visits}
-    for name, column in _estimates(estimator, states, monitor.level).items():
+    for name, column in estimates(estimator, states, monitor.level).items():
         data[name] = np.full(n, np.nan)
         data[name][states] = column
     if isinstance(estimator, StateEstimator):
-        data |= _reliability(estimator.solution, n)
+        for name, own in RELIABILITY.items():
+            data[name] = _padded(
+                getattr(estimator.solution, own), n, "" if own == "note" else np.nan
+            )
         if (ratios := estimator.ratios) is not None:
-            data["mean_ratio"] = _padded(ratios.mean, n)
+            data["mean_ratio"] = _padded(ratios.mean, n, np.nan)
     data |= _doubts(data)
-    known: list[Any] = experience.labels or experience.state_names or []
+    known: list[Any] = e.labels or e.state_names or []
     label = [label_text(x) for x in [*known, *range(len(known), n)][:n]]
-    if experience.pairs and experience.labels is not None:
-        own = [split_label(each) for each in experience.labels[:n]]
+    if e.pairs and e.labels is not None:
+        pairs = [split_label(each) for each in e.labels[:n]]
         for k, name in enumerate(("of_state", "action")):
-            data[name] = np.array([label_text(pair[k]) for pair in own], dtype=str)
+            data[name] = np.array([label_text(pair[k]) for pair in pairs], dtype=str)
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
-    found = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
-    if experience.label_names:
-        found.attrs["label_names"] = "; ".join(experience.label_names)
-    if experience.grid is not None:
-        found.attrs["grid_rows"], found.attrs["grid_columns"] = experience.grid
-        if experience.cells:
-            found.attrs["cells"] = experience.cells
-    return found
+    made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
+    if e.label_names:
+        made.attrs["label_names"] = "; ".join(e.label_names)
+    if e.grid is not None:
+        made.attrs["grid_rows"], made.attrs["grid_columns"] = e.grid
+        if e.cells:
+            made.attrs["cells"] = e.cells
+    return made
 
 
-def _padded(column: NDArray[Any], n: int) -> NDArray[Any]:
+def _padded(column: NDArray[Any], n: int, blank: Any) -> NDArray[Any]:
     """A column of n states: the table may have room for more than are known, or for fewer."""
-    nothing = "" if column.dtype.kind == "U" else np.nan
-    return np.pad(column[:n], (0, max(0, n - column.size)), constant_values=nothing)
+    return np.pad(column[:n], (0, max(0, n - column.size)), constant_values=blank)
 
 
 def label_text(label: Any) -> str:
     """A label as text."""
     return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
-
-
-def _reliability(found: LeastSquares, n: int) -> dict[str, Any]:
-    """What the estimates rest on, and notes on those that are missing or weak."""
-    return {
-        "effective_visits": _padded(found.effective_visits, n),
-        "value_events": _padded(found.value_events, n),
-        "std_events": _padded(found.variance_events, n),
-        "note": _padded(found.note, n),
-    }
 
 
 def _doubts(data: dict[str, Any]) -> dict[str, Any]:
@@ -131,10 +125,11 @@ def _doubts(data: dict[str, Any]) -> dict[str, Any]:
     return {"moment_note": np.where(np.isnan(data["variance"]), "", note)}
 
 
-def _by_region(experience: Experience, estimator: Any, monitor: Monitor) -> xarray.Dataset:
+def _by_region(found: Any) -> xarray.Dataset:
+    estimator, monitor = found.estimator, found.monitor
     visits, centres = monitor.visits.most_visited(REGIONS)
-    axes = experience.names or [f"x{i}" for i in range(centres.shape[1])]
-    data = {"visits": visits, **_estimates(estimator, centres, monitor.level)}
+    axes = found.experience.names or [f"x{i}" for i in range(centres.shape[1])]
+    data = {"visits": visits, **estimates(estimator, centres, monitor.level)}
     if isinstance(estimator, ObservationEstimator):
         spread = estimator.spread(centres)
         data |= {"note": spread.note, "distance": spread.distance}
@@ -144,57 +139,63 @@ def _by_region(experience: Experience, estimator: Any, monitor: Monitor) -> xarr
     return xarray.Dataset(columns, {"region": np.arange(visits.size), "axis": list(axes)})
 
 
-def _add_maps(found: xarray.Dataset, estimator: Any, regions: Regions) -> None:
+def _add_maps(data: xarray.Dataset, estimator: Any, regions: Regions) -> None:
     """Add maps of value and std over two dimensions."""
     middles, shape = (np.arange(MAP_POINTS) + 0.5) / MAP_POINTS, (MAP_POINTS, MAP_POINTS)
     x, y = (regions.low[i] + middles * (regions.high[i] - regions.low[i]) for i in range(2))
     points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    found.coords["x"], found.coords["y"] = x, y
+    data.coords["x"], data.coords["y"] = x, y
     for what in ("value", "std"):
-        found[f"{what}_map"] = (("y", "x"), estimator.predict(points, what).reshape(shape))
+        data[f"{what}_map"] = (("y", "x"), estimator.predict(points, what).reshape(shape))
     visited = regions.map().ravel()[regions.cells(points)].reshape(shape)
-    found["visited_map"] = (("y", "x"), visited)
-    found.attrs["x_name"], found.attrs["y_name"] = (str(x) for x in found["axis"].values)
+    data["visited_map"] = (("y", "x"), visited)
+    data.attrs["x_name"], data.attrs["y_name"] = (str(x) for x in data["axis"].values)
 
 
-def _add_observed(found: xarray.Dataset, estimator: Any, monitor: Monitor) -> None:
+def _add_observed(data: xarray.Dataset, estimator: Any, monitor: Any) -> None:
     """Add observed returns and the predictions for the states in which they began."""
     returns = monitor.returns
     if returns is None or not returns.count:
         off_policy = "returns of the target policy are not observed in off-policy data"
         none = "no return was observed to its end"
-        found.attrs["observed_note"] = off_policy if monitor.off_policy else none
+        data.attrs["observed_note"] = off_policy if monitor.off_policy else none
         return
     value = partial(predict_rows, estimator, "value")
     observed, share = returns.completed(value), returns.missing_share
     early = returns.early(most=MOST_LACKING)
     shown = early & (share <= MOST_LACKING) & np.isfinite(observed)  # NaN: far from all data
     if not shown.any():
-        found.attrs["observed_note"] = "of all observed returns a large part is cut off"
+        data.attrs["observed_note"] = "of all observed returns a large part is cut off"
         return
     if np.mean(share[early] > MOST_LACKING) > FEW:
-        found.attrs["observed_note"] = CUT
-    start = returns.start[shown]
-    found["observed"] = ("sample", observed[shown])
-    found["predicted"] = ("sample", value(start))
-    found["predicted_std"] = ("sample", predict_rows(estimator, "std", start))
-    tabular = isinstance(monitor.visits, Visits)
-    state = monitor.visits.cells(start) if tabular else np.full(len(start), -1, dtype=np.int64)
-    found["sample_state"] = ("sample", state)
+        data.attrs["observed_note"] = CUT
+    start, tabular = returns.start[shown], isinstance(monitor.visits, Visits)
+    columns = {
+        "observed": observed[shown], "predicted": value(start),
+        "predicted_std": predict_rows(estimator, "std", start),
+        "sample_state": monitor.visits.cells(start) if tabular else np.full(len(start), -1),
+    }  # fmt: skip
+    for name, column in columns.items():
+        data[name] = ("sample", column)
 
 
-def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[str, Any]:
+def _settings(found: Any) -> dict[str, Any]:
     """Settings and counts as attributes; netCDF takes numbers and text."""
-    d, counts = estimator.description, experience.counts
-    settings = {name: getattr(d, name) for name in ("gamma", "lam", "kappa")}
-    return {
-        "source": experience.name,
-        "policy": experience.policy,
+    e, estimator, monitor = found.experience, found.estimator, found.monitor
+    d, counts = estimator.description, e.counts
+    attributes = {
+        "source": e.name,
+        "policy": e.policy,
         "by": estimator.by,
         "method": d.method,
         "order": d.order,
         "estimand": d.estimand,
-        **{name: _to_attribute(given) for name, given in settings.items()},
+    }
+    for name in ("gamma", "lam", "kappa"):
+        given = getattr(d, name)
+        several = "in the data" if given is None else "one per state"
+        attributes[name] = several if given is None or np.ndim(given) else float(given)
+    attributes |= {
         "level": float(monitor.level),
         "bootstrap_samples": int(estimator.bootstrap_samples),
         "transitions": int(estimator.steps),
@@ -204,44 +205,46 @@ def _settings(experience: Experience, estimator: Any, monitor: Monitor) -> dict[
         "out_of_bounds": int(counts.out_of_bounds),
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
-        "remarks": "; ".join([*monitor.remarks, *_remarks(experience, estimator)]),
-        **({"understood": experience.understood} if experience.is_log else {}),
-        **({"reward": experience.cost} if experience.is_log and experience.cost else {}),
-        "warnings": "\n".join(warnings(experience, estimator)),
-        "retvar": __version__,
-        **({"actions": 1} if experience.pairs else {}),
+        "remarks": "; ".join([*monitor.remarks, *_remarks(e, estimator)]),
     }
+    if e.is_log:
+        attributes["understood"] = e.understood
+        if e.cost:
+            attributes["reward"] = e.cost
+    attributes |= {"warnings": "\n".join(warnings(found)), "retvar": __version__}
+    return attributes | ({"actions": 1} if e.pairs else {})
 
 
-def _remarks(experience: Experience, estimator: Any) -> list[str]:
+def _remarks(experience: Any, estimator: Any) -> list[str]:
     """What readers of the intervals should know, and what the numbers of actions mean."""
-    found = []
+    told = []
     if (own := getattr(estimator, "remarks", None)) is not None:
-        found = list(own)
+        told = list(own)
     elif isinstance(estimator, ObservationEstimator):
-        found = ["spread from neighbours in other episodes; intervals are approximate"]
+        told = ["spread from neighbours in other episodes; intervals are approximate"]
     elif isinstance(estimator, StateEstimator):
         if estimator.solution.probes:
-            found = ["standard errors rest on random probes, for the most visited states only"]
+            told = ["standard errors rest on random probes, for the most visited states only"]
     elif estimator.features[0].states is None:
-        found = ["with features the spread tends to be too large; intervals are approximate"]
+        told = ["with features the spread tends to be too large; intervals are approximate"]
     if experience.pairs and experience.width is not None and experience.actions:
         names = (f"{k} = {label}" for k, label in enumerate(experience.actions))
-        found.append(f"actions: {listed(names, most=12)}")
-    return found
+        told.append(f"actions: {listed(names, most=12)}")
+    return told
 
 
-def warnings(experience: Experience, estimator: Any) -> list[str]:
+def warnings(found: Any) -> list[str]:
     """Signs that a log was not read as it was meant, or that its importance ratios are wrong."""
+    experience, estimator = found.experience, found.estimator
     by_state = estimator.ratios if isinstance(estimator, StateEstimator) else None
     ratios = check_counts(experience.counts) if by_state is None else by_state
     wrong = "" if ratios is None else ratio_warning(ratios, experience.labels, by_state is None)
     holes = _never_left(experience, estimator) if isinstance(estimator, StateEstimator) else ""
-    found = [*experience.warnings, wrong, holes, *getattr(estimator, "warnings", ())]
-    return [each for each in found if each]
+    told = [*experience.warnings, wrong, holes, *getattr(estimator, "warnings", ())]
+    return [each for each in told if each]
 
 
-def _never_left(experience: Experience, estimator: StateEstimator) -> str:
+def _never_left(experience: Any, estimator: StateEstimator) -> str:
     """A warning where much of the values rests on states from which no row can be used."""
     fit = estimator.solution
     if not fit.assumed > ASSUMED:
@@ -256,13 +259,7 @@ def _never_left(experience: Experience, estimator: StateEstimator) -> str:
     )
 
 
-def _to_attribute(given: Any) -> float | str:
-    if given is None:
-        return "in the data"
-    return float(given) if np.ndim(given) == 0 else "one per state"
-
-
-def to_action_values(experience: Experience, data: xarray.Dataset) -> xarray.Dataset:
+def to_action_values(experience: Any, data: xarray.Dataset) -> xarray.Dataset:
     """Columns of pairs as arrays [state, action]."""
     if not experience.pairs:
         raise InputError("actions", False, "not estimated; ask estimate(…, actions=True) for them")
@@ -270,24 +267,164 @@ def to_action_values(experience: Experience, data: xarray.Dataset) -> xarray.Dat
         remedy = "has observations; ask at([…, action]) for one of them"
         raise InputError("action_values", experience.name, remedy)
     own = [split_label(label) for label in (experience.labels or [])[: data.sizes["state"]]]
-    names, at = [], []
-    for part in zip(*own, strict=True):  # states, then actions, in natural order
+    coords, at = {}, []
+    for dim, part in zip(("state", "action"), zip(*own, strict=True), strict=True):
         distinct = sorted(dict.fromkeys(part), key=lambda label: natural_key(str(label)))
         place = {label: k for k, label in enumerate(distinct)}
-        names.append(distinct)
         at.append(np.array([place[label] for label in part], dtype=np.intp))
-
-    def coordinate(labels: list[Any]) -> list[Any]:
-        whole = all(isinstance(label, int | np.integer) for label in labels)
-        return labels if whole else [label_text(label) for label in labels]
-
+        whole = all(isinstance(label, int | np.integer) for label in distinct)
+        coords[dim] = distinct if whole else [label_text(label) for label in distinct]
     columns: dict[str, Any] = {}
     for name, column in data.data_vars.items():
         if column.dims != ("state",) or name in ("of_state", "action"):
             continue
         blank: Any = {"f": np.nan, "i": 0}.get(column.dtype.kind, "")
-        whole = np.full([len(each) for each in names], blank, dtype=column.dtype)
-        whole[tuple(at)] = column.values
-        columns[str(name)] = (("state", "action"), whole)
-    coords = dict(zip(("state", "action"), map(coordinate, names), strict=True))
+        matrix = np.full([len(each) for each in coords.values()], blank, dtype=column.dtype)
+        matrix[tuple(at)] = column.values
+        columns[str(name)] = (("state", "action"), matrix)
     return xarray.Dataset(columns, coords, data.attrs)
+
+
+# ------------------------------------------------------------------ text
+
+
+def table(data: xarray.Dataset, rows: int = 20) -> str:
+    """Table of states or regions with value, std and their intervals.
+
+    All states by label, numbers by size; where they are too many, the most visited ones first.
+    Where they are known, the skewness and the excess kurtosis follow.
+
+    >>> ends = {f"{what}_{end}": ("state", [1.0]) for what in ("value", "std")
+    ...         for end in ("low", "high")}
+    >>> one = {"visits": ("state", [7]), "value": ("state", [1.0]), "std": ("state", [1.0])}
+    >>> coords = {"label": ("state", ["dock"])}
+    >>> print(table(xarray.Dataset(one | ends, coords, {"level": 0.9})))
+    state  visits  value          90%    std          90%
+     dock       7   1.00  1.00 … 1.00   1.00  1.00 … 1.00
+    """
+    found = table_rows(data, rows)
+    text = [line.rstrip() for line in align(found.lines)]
+    if found.hidden > 0:
+        kind = found.unit + ("s" if found.hidden > 1 else "")
+        text.append(f"… and {found.hidden:,} more {kind}, less visited")
+    return "\n".join(text)
+
+
+class TableRows(NamedTuple):
+    """Lines of a table, a heading first; how many rows are left out, and what a row is."""
+
+    lines: list[list[str]]
+    hidden: int
+    unit: str
+
+
+def table_rows(data: xarray.Dataset, rows: int) -> TableRows:
+    """The cells of :func:`table`."""
+    visits, unit = data["visits"].values, _unit(data)
+    order = np.flatnonzero(visits > 0)
+    if unit == "region":
+        head = ", ".join(map(str, data["axis"].values))
+        names = [", ".join(number(x, 3) for x in row) for row in data["centre"].values]
+    else:  # labels on one line, shortened to fit a table
+        head, labels = {"pair": "state, action"}.get(unit, unit), data["label"].values
+        names = [" ".join(str(label).split()) or "''" for label in labels]
+        names = [x if len(x) <= LONGEST else x[: LONGEST - 1] + "…" for x in names]
+        order = np.array(sorted(order, key=lambda i: natural_key(labels[i])), dtype=np.intp)
+    if unit == "region" or order.size > rows:  # the most visited first, of equal visits by label
+        order = order[np.argsort(-visits[order], kind="stable")]
+    shown = order[:rows]
+    level = [f"{100 * data.attrs['level']:.4g}%"] if "value_low" in data else []
+    shapes = [name for name in SHAPES.values() if name in data]
+    lines = [[head, "visits", "value", *level, "std", *level, *shapes]]
+    for i in shown:
+        line = [names[i], f"{visits[i]:,}"]
+        for what in ("value", "std", *shapes):
+            ends = [f"{what}_low", f"{what}_high"] if level else []
+            texts = _equal_decimals(*(float(data[name][i]) for name in (what, *ends)))
+            line.append(texts[0])
+            if level and what not in shapes:
+                line.append(f"{texts[1]} … {texts[2]}")
+        lines.append(line)
+    notes = next((data[name].values for name in ("note", "moment_note") if name in data), None)
+    if notes is not None:
+        lines = [[*line, note] for line, note in zip(lines, ["", *notes[shown]], strict=True)]
+    return TableRows(lines, order.size - shown.size, unit)
+
+
+def _unit(data: xarray.Dataset) -> str:
+    """What the rows of a table are: pairs of state and action, states, or regions."""
+    if "state" not in data.dims:
+        return "region"
+    return "pair" if data.attrs.get("actions") else "state"
+
+
+def _equal_decimals(estimate: float, *ends: float) -> list[str]:
+    """An estimate and the ends of its interval, to two digits of its uncertainty.
+
+    >>> _equal_decimals(0.123456, 0.11, 0.13), _equal_decimals(5.0), _equal_decimals(0.0, 0.0, 0.0)
+    (['0.123', '0.110', '0.130'], ['5.00'], ['0', '0', '0'])
+    >>> _equal_decimals(float("nan"), 0.0, 0.02)
+    ['–', '0.000', '0.020']
+    """
+    numbers = [estimate, *ends]
+    largest = max((abs(x) for x in numbers if np.isfinite(x)), default=0.0)
+    if largest == 0:
+        return [number(x) for x in numbers]
+    width = (ends[1] - ends[0]) / 2 if len(ends) == 2 else 0.0
+    magnitude = int(np.floor(np.log10(largest)))
+    last = magnitude - 2  # power of ten of the last digit
+    if np.isfinite(width) and width > 0:
+        last = int(np.clip(np.floor(np.log10(width)) - 1, magnitude - 8, magnitude - 1))
+    return [number(x, magnitude=magnitude, last=last) for x in numbers]
+
+
+def describe_data(data: xarray.Dataset, counts: Counts) -> str:
+    """Lines about source, settings, transitions and problems of the data."""
+    a = data.attrs
+    policy = f", {visible(a['policy'])} policy" if a["policy"] else ""
+    gamma, lam = (x if isinstance(x, str) else f"{x:g}" for x in (a["gamma"], a["lam"]))
+    episodes = count(a["episodes"], "segment" if counts.unmarked_ends else "episode")
+    transitions, understood = count(a["transitions"], "transition"), a.get("understood")
+    by, kept = a.get("by"), counts.where_missing if counts.missing_rewards else ""
+    method = f"{'deep critic, ' if by == 'deep' else ''}{a['method']} method"
+    lines = [
+        f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, "
+        + ("least squares" if by == "least_squares" else method),
+        f"{visible(understood)}; {transitions}" if understood else f"{transitions}, {episodes}",
+    ]
+    if a.get("reward"):
+        lines.append(f"values are expected sums of costs ({a['reward']}), not of rewards")
+    if "note" in data and by == "least_squares":
+        lines.append(_reliability(data))
+    if a.get("remarks"):
+        lines.append(str(a["remarks"]))
+    if a.get("return_intervals") and not a["return_intervals"].endswith("not observed"):
+        lines.append(f"return intervals: {a['return_intervals']}")
+    if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
+        lines.append(
+            f"importance ratios: the largest is {number(a['largest_ratio'])}; the effective "
+            f"sample size is {count(round(a['effective_sample_size']), 'transition')}"
+        )
+    if counts.rejected:
+        lines.append(f"left out: {reasons(counts.rejected)}")
+    if kept and kept not in a.get("warnings", ""):
+        lines.append(f"rewards are missing: {kept}")
+    if counts.unmarked_ends:
+        lines.append(f"truncated without a flag: {reasons(counts.unmarked_ends)}")
+    lines += [f"WARNING: {each}" for each in a.get("warnings", "").splitlines()]
+    if a["out_of_bounds"]:
+        lines.append(
+            f"{count(a['out_of_bounds'], 'observation')} outside the bounds: clipped to them"
+        )
+    if "self_check" in a:
+        lines.append(f"the data's own returns: {a['self_check']}")
+    return "\n".join(lines)
+
+
+def _reliability(data: xarray.Dataset) -> str:
+    """How many states or regions have intervals, and why the others have none."""
+    visited = data["visits"].values > 0
+    both = np.isfinite(data["value_low"].values) & np.isfinite(data["std_low"].values)
+    notes = Counter(str(note) for note in data["note"].values[visited] if note)
+    parts = [count(int(visited.sum()), _unit(data)), f"{int(both.sum()):,} with both intervals"]
+    return ", ".join([*parts, *(f"{times:,}: {note}" for note, times in notes.most_common())])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,6 @@ from numpy.typing import NDArray
 
 from retvar.support import arguments
 from retvar.support.errors import InputError
-
-__all__ = ["Calibration", "ReturnsByState"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -36,7 +35,7 @@ class ReturnsByState:
 
     >>> found = ReturnsByState(np.arange(1.0, 20.0), np.zeros(19, dtype=int))
     >>> found.interval(np.array([0, 1]), 0.9)
-    (array([ 1., nan]), array([19., nan]))
+    [array([ 1., nan]), array([19., nan])]
     """
 
     def __init__(self, returns: Array, state: Integers) -> None:
@@ -45,25 +44,20 @@ class ReturnsByState:
         order = np.lexsort((returns, state))
         self._returns, self._state = np.append(returns[order], np.nan), state[order]
 
-    def quantile(self, states: Integers, share: float) -> Array:
-        """The return that so many new ones lie below (above ½: at most the rest above)."""
-        first, n = self._own(states)
-        exact = (n + 1) * share
-        rank = np.floor(exact + ROUNDING) if share < 0.5 else np.ceil(exact - ROUNDING)
-        return self._at(first, n, rank.astype(np.int64))
+    def interval(self, states: Integers, level: float, above: bool = False) -> list[Array]:
+        """Ends between which a new return falls with this probability; NaN where they are few.
 
-    def interval(self, states: Integers, level: float) -> tuple[Array, Array]:
-        """Ends between which a new return falls with this probability; NaN where they are few."""
+        With `above`, the number alone that it exceeds.
+        """
         first, n = self._own(states)
-        low, high = _ranks(n, level)
-        return self._at(first, n, low), self._at(first, n, high)
+        return [self._at(first, n, rank) for rank in _ranks(n, level, above)]
 
-    def extremes(self, states: Integers) -> tuple[Array, Array]:
+    def extremes(self, states: Integers) -> list[Array]:
         """Smallest and largest return of each state; of all states where it has none."""
         first, n = self._own(states)
         seen = self._returns[:-1] if self._state.size else self._returns
-        low, high = self._at(first, n, np.ones_like(n)), self._at(first, n, n)
-        return np.where(n, low, seen.min()), np.where(n, high, seen.max())
+        ends = ((np.ones_like(n), seen.min()), (n, seen.max()))
+        return [np.where(n, self._at(first, n, rank), of_all) for rank, of_all in ends]
 
     def note(self, state: int, level: float) -> str:
         """A word where returns take so few values that the interval holds more than its level."""
@@ -92,14 +86,18 @@ class ReturnsByState:
         return np.asarray(self._returns[at])
 
 
-def _ranks(n: Any, level: float) -> tuple[Any, Any]:
-    """Ranks of both ends: of all places that may lie outside, half on each side; 0: there is none.
+def _ranks(n: Any, level: float, above: bool = False) -> list[Any]:
+    """Ranks of the ends: of all places that may lie outside, half on each side; 0: there is none.
 
     >>> _ranks(np.array([18, 19, 99]), 0.9)
-    (array([0, 1, 5]), array([ 0, 19, 95]))
+    [array([0, 1, 5]), array([ 0, 19, 95])]
     """
+    if above:
+        share = (n + 1) * (1.0 - level)
+        rank = np.floor(share + ROUNDING) if level > 0.5 else np.ceil(share - ROUNDING)
+        return [rank.astype(np.int64)]
     out = np.floor((n + 1) * (1.0 - level) + ROUNDING).astype(np.int64)
-    return out // 2, np.where(out >= 2, n + 1 - (out - out // 2), 0)
+    return [out // 2, np.where(out >= 2, n + 1 - (out - out // 2), 0)]
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,7 @@ class Calibration:
     high: float = math.inf  #: any lies beyond
 
     @classmethod
-    def of(
-        cls, returns: Array, value: Array, std: Array, cut: NDArray[np.bool_] | None = None
-    ) -> Calibration:
+    def of(cls, returns: Array, value: Array, std: Array, cut: Any = None) -> Calibration:
         """Scores of returns, with the estimates for where they began."""
         known = np.isfinite(value) & np.isfinite(std) & np.isfinite(returns)
         seen, error = returns[known], returns[known] - value[known]
@@ -138,29 +134,24 @@ class Calibration:
         """Calibration returns that an interval of this level needs."""
         return math.ceil(sides / (1.0 - level) - ROUNDING) - 1
 
-    def interval(self, value: Array, std: Array, level: float = 0.9) -> tuple[Array, Array]:
-        """Ends between which a new return falls with probability `level`."""
-        low, high = self._own(level, 2).interval(ONE, level)
-        return self._shifted(value, std, low[0]), self._shifted(value, std, high[0])
-
-    def above(self, value: Array, std: Array, level: float = 0.95) -> Array:
-        """The number that a new return exceeds with probability `level`."""
-        return self._shifted(value, std, self._own(level, 1).quantile(ONE, 1.0 - level)[0])
-
-    def few_values(self, level: float = 0.9) -> str:
-        """A word where scores take so few values that the interval holds more than its level."""
-        return self._own(level, 0).note(0, level)
-
-    def _own(self, level: float, sides: int) -> ReturnsByState:
-        """The scores as those of one state; refused where they are too few."""
-        needed, n = self.needed(arguments.level("level", level), sides), self.scores.size
+    def interval(
+        self, value: Array, std: Array, level: float = 0.9, above: bool = False
+    ) -> list[Array]:
+        """Ends between which a new return falls with this probability; `above`: the lower one."""
+        n, needed = self.scores.size, self.needed(arguments.level("level", level), 2 - above)
         if n < needed:
             remedy = f"needs {needed:,} calibration returns; there are {n:,}"
             raise InputError("level", f"{level:.6g}", remedy)
-        return ReturnsByState(self.scores, np.zeros(n, dtype=np.intp))
+        scores = [float(end[0]) for end in self._own.interval(ONE, level, above)]
+        centre, reach = np.asarray(value, dtype=np.float64), np.maximum(std, self.scale)
+        ends = [centre + reach * score if score != 0.0 else centre for score in scores]
+        return [np.clip(end, self.low, self.high) for end in ends]
 
-    def _shifted(self, value: Array, std: Array, score: float) -> Array:
-        found = np.asarray(value, dtype=np.float64)
-        if score != 0.0:
-            found = found + np.maximum(std, self.scale) * score
-        return np.clip(found, self.low, self.high)
+    def few_values(self, level: float = 0.9) -> str:
+        """A word where scores take so few values that the interval holds more than its level."""
+        return self._own.note(0, level)
+
+    @cached_property
+    def _own(self) -> ReturnsByState:
+        """The scores as those of one state."""
+        return ReturnsByState(self.scores, np.zeros(self.scores.size, dtype=np.intp))

@@ -17,8 +17,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import count, number
 
-__all__ = ["Interval", "ReturnSample"]
-
 Array = NDArray[np.float64]
 TAIL = 25  # returns in the tail below which its mean has no interval from them alone
 SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the summary
@@ -137,6 +135,13 @@ class ReturnSample:
         return float(student.ppf(1.0 - self._tail, self.size - 1))
 
     @property
+    def middle(self) -> tuple[float, float]:
+        """Quantiles between which the share `level` of returns lies; bounds where some are."""
+        ends = ((self.low, self._tail), (self.high, 1.0 - self._tail))
+        low, high = (float(np.quantile(x, q, method="inverted_cdf")) for x, q in ends)
+        return low, high
+
+    @property
     def mean(self) -> Interval:
         """Mean, with Student's interval."""
 
@@ -176,11 +181,11 @@ class ReturnSample:
         low, high = (math.exp(end) / spread if spread else 1.0 for end in ends)
         root, more = (float((v**4).mean()) ** 0.25 for v in (y, half))
         least, most = max(0.0, spread - apart), spread + apart
-        own, worst = (
-            min(x / s, n**0.25) if s else n**0.25
-            for x, s in ((root, spread), (root + 2.0 * more, least))
-        )
-        wider = math.exp(self._reach * (worst**2 - own**2) / math.sqrt(4.0 * n))
+        kurtoses = [
+            min(x / std, n**0.25) ** 2 if std else n**0.5
+            for x, std in ((root, spread), (root + 2.0 * more, least))
+        ]
+        wider = math.exp(self._reach * (kurtoses[1] - kurtoses[0]) / math.sqrt(4.0 * n))
         estimate = spread if self.negligible else math.nan
         return Interval(estimate, least * low / wider, most * high * wider)
 

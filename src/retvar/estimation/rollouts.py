@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,6 @@ from retvar.experience.environments import is_vector, make_copies
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import reasons
-
-__all__ = ["rollouts"]
 
 Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
@@ -103,33 +102,33 @@ def rollouts(
             raise InputError("reward_range", reward_range, "must be (smallest, largest)")
     made = make_copies(env, envs, options)
     placed = _placed(env if made is None else made(), start, max_steps)
-    found = _Episodes(gamma)
-
-    def sample() -> ReturnSample:
-        return found.sample(truncated == AS_END, value, reward_range, level)
-
+    found = _Episodes(gamma, level, truncated == AS_END, value, reward_range)
     try:
         found.run(placed, policy, episodes, deterministic, seed)
-        needed = 0 if precision is None else sample().episodes_for(precision)
+        needed = 0 if precision is None else found.sample().episodes_for(precision)
         if needed > episodes:
             another = int(np.random.SeedSequence([int(seed), 1]).generate_state(1)[0])
             found.run(placed, policy, needed - episodes, deterministic, another)
     finally:
         for each in [] if made is None else placed:
             each.close()
-    return sample()
+    return found.sample()
 
 
+@dataclass
 class _Episodes:
     """Returns of whole episodes."""
 
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
-        self.totals: list[float] = []
-        self.shares: list[float] = []  # of what follows; 0 where all is there
-        self.ends: list[Any] = []  # the last observation, None where all is there
-        self.rewards = math.inf, -math.inf  # smallest and largest
-        self.cuts = 0  # episodes that were truncated, whatever that matters
+    gamma: float
+    level: float
+    as_end: bool
+    value: Value | None
+    known: tuple[float, float] | None  # range of rewards
+    totals: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)  # of what follows; 0 where all is there
+    ends: list[Any] = field(default_factory=list)  # last observations, None where all is there
+    rewards: tuple[float, float] = (math.inf, -math.inf)  # smallest and largest
+    cuts: int = 0  # episodes that were truncated, whatever that matters
 
     def run(self, env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> None:
         """Run so many episodes; refuse steps that cannot be used."""
@@ -154,30 +153,28 @@ class _Episodes:
                 self.ends.append(None if whole else chunk["next_state"][row])
         if left_out := experience.counts.rejected:  # the rest of an episode is no return
             problem = f"has steps without a return ({reasons(left_out)})"
-            remedy = f"{problem}; correct its rewards or observations"
-            raise InputError("env", experience.name, remedy)
+            raise InputError(
+                "env", experience.name, f"{problem}; correct its rewards or observations"
+            )
 
-    def sample(
-        self, as_end: bool, value: Value | None, known: tuple[float, float] | None, level: float
-    ) -> ReturnSample:
+    def sample(self) -> ReturnSample:
         """The returns, those that were cut off completed or with bounds."""
         returns, share = np.array(self.totals), np.array(self.shares)
-        bounds = (-math.inf, math.inf) if known is None else self._rest(*known)
-        make = partial(ReturnSample, level=level, bounds=bounds)
-        if as_end:
+        bounds = (-math.inf, math.inf) if self.known is None else self._rest(*self.known)
+        make = partial(ReturnSample, level=self.level, bounds=bounds)
+        if self.as_end:
             return make(returns, returns, self.cuts, within_limit=True)
         cut: NDArray[np.bool_] = share > 0.0
         count = int(np.count_nonzero(cut))
-        if value is not None and count:
-            rest = share * [
-                0.0 if end is None else np.asarray(value(end)).item() for end in self.ends
-            ]
+        if self.value is not None and count:
+            ends = (0.0 if x is None else np.asarray(self.value(x)).item() for x in self.ends)
+            rest = share * list(ends)
             if not np.isfinite(rest).all():
                 remedy = "must give a finite number for an observation"
-                raise InputError("value", f"{value!r}", remedy)
+                raise InputError("value", f"{self.value!r}", remedy)
             returns, largest = returns + rest, float(np.abs(rest).max())
             return make(returns, returns, count, True, rest=largest)
-        low, high = self._rest(*(known or self.rewards))
+        low, high = self._rest(*(self.known or self.rewards))
         with np.errstate(invalid="ignore"):
             lower, upper = (np.where(cut, returns + share * end, returns) for end in (low, high))
         return make(lower, upper, count)
@@ -196,8 +193,8 @@ def _placed(env: Any, start: Any, max_steps: int | None) -> Any:
     if start is None and max_steps is None:
         return env
     if is_vector(env):
-        field, given = ("start", start) if start is not None else ("max_steps", max_steps)
-        raise InputError(field, given, "needs single environments: give an id, one, or a list")
+        name, given = ("start", start) if start is not None else ("max_steps", max_steps)
+        raise InputError(name, given, "needs single environments: give an id, one, or a list")
     found = []
     for each in env if isinstance(env, list | tuple) else [env]:
         arguments.instance("env", each, gymnasium.Env, "a Gymnasium environment or its id")
@@ -272,7 +269,12 @@ def _put(inner: Any, start: Any) -> Any:
     if callable(start):
         return start(inner)
     if hasattr(inner, "set_state") and hasattr(inner, "_get_obs"):  # MuJoCo
-        inner.set_state(*_positions(inner, start))
+        sizes = [int(inner.model.nq), int(inner.model.nv)]
+        flat = np.concatenate([np.ravel(np.asarray(x, dtype=np.float64)) for x in start])
+        if flat.size != sum(sizes):  # two arrays, or all numbers in one
+            remedy = f"must be {sizes[0]} positions and {sizes[1]} velocities, (qpos, qvel)"
+            raise InputError("start", start, remedy)
+        inner.set_state(flat[: sizes[0]], flat[sizes[0] :])
         return inner._get_obs()
     if hasattr(inner, "P") and hasattr(inner, "s"):  # toy text
         if not arguments.is_integer(start) or start not in inner.P:
@@ -292,13 +294,3 @@ def _put(inner: Any, start: Any) -> Any:
         f"{type(inner).__name__} has no state that can be set; give a function that puts the "
         "environment into a state and returns the observation",
     )  # fmt: skip
-
-
-def _positions(inner: Any, start: Any) -> list[Array]:
-    """Positions and velocities of a MuJoCo world, from two arrays or all numbers in one."""
-    sizes = [int(inner.model.nq), int(inner.model.nv)]
-    flat = np.concatenate([np.ravel(np.asarray(x, dtype=np.float64)) for x in start])
-    if flat.size != sum(sizes):
-        remedy = f"must be {sizes[0]} positions and {sizes[1]} velocities, (qpos, qvel)"
-        raise InputError("start", start, remedy)
-    return [flat[: sizes[0]], flat[sizes[0] :]]

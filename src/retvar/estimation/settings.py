@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from retvar.estimation.least_squares_estimator import StateEstimator
 from retvar.estimation.observations import ObservationEstimator
-from retvar.estimation.states import StateEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
@@ -32,14 +32,13 @@ from retvar.td.learners import LEARNERS, Learner
 from retvar.td.networks import DEFAULT, NETWORKS
 from retvar.td.step_sizes import Averaged
 
-__all__ = ["Settings", "make_learner", "refuse_discounts", "with_defaults"]
-
 Array = NDArray[np.float64]
 Estimator = OnlineEstimator | StateEstimator | ObservationEstimator
 LEAST_SQUARES, TD = "least_squares", "td"
 DEFAULTS = {
     "method": DEFAULT, "order": 2, "estimand": "target_return", "level": 0.9, "actions": False,
 }  # fmt: skip  # that are not None
+STEP_SIZES = ("alpha", "alpha_bar", "alpha_mean")
 TD_ONLY = ("learner", "method", "order", "kappa", "bootstrap_samples")
 BASES: dict[str, type[ObservationFeatures]] = {
     "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
@@ -74,10 +73,8 @@ def make_learner(
     kinds = {each.method: each for each in LEARNERS.values()}
     kind = kinds[arguments.choice("method", method, NETWORKS)]
     own = 0.0 if kappa is None else kappa
-    found = kind(
-        alpha=Averaged(), gamma=gamma, lam=lam, kappa=own, kappa_bar=own, estimand=estimand,
-        order=order,
-    )  # fmt: skip
+    traces: dict[str, Any] = {"kappa": own, "kappa_bar": own}
+    found = kind(alpha=Averaged(), gamma=gamma, lam=lam, **traces, estimand=estimand, order=order)
     if kappa is not None:
         return found
     largest = 0.0 if gamma is None else float(np.max(gamma))
@@ -105,43 +102,24 @@ def refuse_discounts_given_twice(learner: Learner, experience: Experience) -> No
             raise InputError(name, given, remedy)
 
 
-def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
-    """Refuse data without the γ or λ that the learner takes from it, or with another."""
-    for name in ("gamma", "lam"):
-        given = getattr(learner, name)
-        if given is None and name not in chunk:
-            raise InputError(name, "missing", "column missing from this chunk; earlier data had it")
-        if given is None or name not in chunk:
-            continue
-        goes_on = ~np.asarray(chunk.get("terminated", False), dtype=bool)
-        if np.ndim(given) or np.any((chunk[name] != given) & goes_on):
-            remedy = "differs from the one of each transition in the data; leave it out"
-            raise InputError(name, given, remedy)
-
-
-def _refuse(why: str, names: Iterable[str], given: dict[str, Any]) -> None:
-    """Refuse settings that differ from their defaults; arrays always do."""
-    for name in names:
-        if name in _given(given):
-            own = given[name]
-            shown = type(own).__name__ if isinstance(own, Learner | Features) else own
-            raise InputError(name, shown, why)
-
-
-def _given(settings: dict[str, Any]) -> list[str]:
-    """Names of the settings that differ from their defaults."""
-    plain = str | int | float
-    return [
-        name
-        for name, x in settings.items()
-        if x is not None and not (isinstance(x, plain) and x == DEFAULTS.get(name))
-    ]
-
-
 def refuse_beside_resume(**given: Any) -> None:
     """Refuse settings beside those of a saved estimator."""
     del given["seed"]
     _refuse("comes from the saved estimator; leave it out", given, given)
+
+
+def _refuse(why: str, names: Iterable[str], given: dict[str, Any]) -> None:
+    """Refuse settings that differ from their defaults."""
+    for name in names:
+        if _differs(name, own := given.get(name)):
+            shown = type(own).__name__ if isinstance(own, Learner | Features) else own
+            raise InputError(name, shown, why)
+
+
+def _differs(name: str, given: Any) -> bool:
+    """Whether a setting is not its default; arrays always differ."""
+    plain = isinstance(given, str | int | float)
+    return given is not None and not (plain and given == DEFAULTS.get(name))
 
 
 class Settings:
@@ -151,20 +129,12 @@ class Settings:
     """
 
     def __init__(
-        self,
-        experience: Experience,
-        learner: Learner | None = None,
-        *,
-        by: str | None = None,
-        features: Any = None,
-        bootstrap_samples: int | None = None,
-        level: float = 0.9,
-        seed: int = 0,
-        actions: bool = False,
-        **of_learner: Any,
-    ) -> None:
+        self, experience: Experience, learner: Learner | None = None, *, by: str | None = None,
+        features: Any = None, bootstrap_samples: int | None = None, level: float = 0.9,
+        seed: int = 0, actions: bool = False, **of_learner: Any,
+    ) -> None:  # fmt: skip
         given = {"learner": learner, "bootstrap_samples": bootstrap_samples, **of_learner}
-        td = any(name in TD_ONLY for name in _given(given))
+        td = any(_differs(name, given.get(name)) for name in TD_ONLY)
         if by is not None and arguments.choice("by", by, (LEAST_SQUARES, TD)) == LEAST_SQUARES:
             _refuse('goes with by="td"; leave one of them out', TD_ONLY, given)
         if learner is not None:
@@ -192,10 +162,8 @@ class Settings:
 
     def __call__(self, chunk: Chunk) -> Estimator:
         """The estimator, with features that fit the chunk."""
-        learner, known = (
-            with_defaults(self.description, chunk, self._defaults),
-            self.experience.states,
-        )
+        learner = with_defaults(self.description, chunk, self._defaults)
+        known = self.experience.states
         tabular = self.experience.width is None
         td = self.by == TD or (not tabular and self._needs_td(learner, chunk))
         if not td and tabular:
@@ -203,33 +171,33 @@ class Settings:
         if td and self._own_kappa:
             learner = self._bound_traces(learner, chunk)
         if tabular:
-            count = known or first_states(chunk)
-            _refuse_too_many(count, self._samples["bootstrap_samples"], learner)
-            return learner.online(states=count, **self._samples)
+            states = known or first_states(chunk)
+            _refuse_too_many(states, self._samples["bootstrap_samples"], learner)
+            return learner.online(states=states, **self._samples)
         built = features_for(self.experience, chunk["state"], self.features)
         if not td:
             return ObservationEstimator(learner, built)
         square = getattr(built, "largest_square", 1.0)
+        rules = {name: getattr(learner, name, None) for name in STEP_SIZES}
         steps = {
             name: Averaged(rule.alpha / square, rule.power)
-            for name in ("alpha", "alpha_bar", "alpha_mean")
-            if isinstance(rule := getattr(learner, name, None), Averaged)
+            for name, rule in rules.items()
+            if isinstance(rule, Averaged)
         }
         return learner.replace(**steps).online(features=built, **self._samples)
 
     def _needs_td(self, learner: Learner, chunk: Chunk) -> bool:
         """Whether least squares cannot do it with features, and the caller leaves the choice."""
-        if self._insists and self.experience.pairs:
+        pairs = self.experience.pairs
+        if self._insists and pairs:
             raise InputError("by", "least_squares", ACTIONS)
-        if self._insists:
-            return False
-        off_policy = "rho" in chunk and bool((np.asarray(chunk["rho"]) != 1.0).any())
+        off_policy = bool((np.asarray(chunk.get("rho", 1.0)) != 1.0).any())
         shorter = bool(np.any(np.asarray(chunk.get("lam", learner.lam)) != 1.0))
-        why = "off-policy data" if off_policy else "λ below 1" if shorter else ""
-        why = "actions" if self.experience.pairs else why
-        if why:
-            self.remarks.append(f"TD learning, since {why} with features; approximate")
-        return bool(why)
+        why = "actions" if pairs else "off-policy data" if off_policy else shorter and "λ below 1"
+        if not why or self._insists:
+            return False
+        self.remarks.append(f"TD learning, since {why} with features; approximate")
+        return True
 
     def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
         """Lower κ to where the second moment of the traces stays finite under the ratios."""
@@ -286,13 +254,11 @@ def first_states(chunk: Chunk) -> int:
 
 def _refuse_features(experience: Experience, given: Any) -> None:
     """Refuse unknown features, and features for states."""
-    if given is None:
-        return
-    if experience.width is None:
+    if given is not None and experience.width is None:
         raise InputError("features", given, f"are for observations; {experience.name} has states")
     if isinstance(given, str) and given == "deep":
         raise InputError("features", "'deep'", "deep critics are made by rv.deep.estimate(…)")
-    if not isinstance(given, Features) and given not in BASES:
+    if given is not None and not isinstance(given, Features) and given not in BASES:
         choices = ", ".join(map(repr, BASES))
         raise InputError("features", literal(given), f"must be {choices}, or retvar.td.features")
 

@@ -18,13 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.td.jit import compiled, read_only
 from retvar.td.random import U, mix
 
-__all__ = ["Sums"]
-
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 ORDER = 4  # largest power of ρ
 PLAIN = 2 * ORDER + 1  # sums of a key on-policy: b = 0 … 8
 WEIGHTED = (ORDER + 1) ** 2  # sums of a key off-policy: b = 0 … 2a for each a
+ARRAYS = ("keys", "numbers", "sums", "rows")  # of a saved table
 FIRST_ROOM = 1_024  # keys of a new table
 
 
@@ -47,16 +46,9 @@ class Sums:
         self._table = np.full(2 * FIRST_ROOM, -1, dtype=np.int64)
 
     def add(
-        self,
-        state: ArrayLike,
-        next_state: ArrayLike,
-        reward: ArrayLike,
-        *,
-        gamma: ArrayLike,
-        lam: ArrayLike,
-        terminated: ArrayLike = False,
-        rho: ArrayLike | None = None,
-    ) -> None:
+        self, state: ArrayLike, next_state: ArrayLike, reward: ArrayLike, *, gamma: ArrayLike,
+        lam: ArrayLike, terminated: ArrayLike = False, rho: ArrayLike | None = None,
+    ) -> None:  # fmt: skip
         """Add transitions; all arguments are columns, or one number for all."""
         s = np.ascontiguousarray(state, dtype=np.int64)
 
@@ -102,34 +94,19 @@ class Sums:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def state(self) -> Integers:
-        """State of each key."""
-        return self._ints[: self._count, 0]
-
-    @property
-    def next_state(self) -> Integers:
-        """Next state of each key; the state itself where the episode terminated."""
-        return self._ints[: self._count, 1]
-
-    @property
-    def discount(self) -> Array:
-        """γ′ of each key, 0 where the episode terminated."""
-        return self._floats[: self._count, 0]
-
-    @property
-    def trace_discount(self) -> Array:
-        """γ′λ′ of each key."""
-        return self._floats[: self._count, 1]
-
-    @property
-    def centre(self) -> Array:
-        """The reward c that powers are taken around, of each key."""
-        return self._floats[: self._count, 2]
+    # of each key: states, discounts (0 where the episode terminated), and the reward c
+    state = property(lambda self: self._ints[: self._count, 0])
+    next_state = property(lambda self: self._ints[: self._count, 1])  #: `state` at an end
+    discount = property(lambda self: self._floats[: self._count, 0])  #: γ′
+    trace_discount = property(lambda self: self._floats[: self._count, 1])  #: γ′λ′
+    centre = property(lambda self: self._floats[: self._count, 2])  #: c
 
     def moment(self, a: int, b: int) -> Array:
         """Σ ρᵃ(r − c)ᵇ of each key, for b ≤ 2a (on-policy, for b ≤ 8)."""
-        return self._sums[: self._count, a * a + b if self.weighted else b]
+        return np.asarray(self._sums[: self._count, self._column(a, b)])
+
+    def _column(self, a: int, b: int) -> int:
+        return a * a + b if self.weighted else b
 
     def of_polynomial(self, a: int, coefficients: list[Array]) -> Array:
         """Σ ρᵃ Σ_b coefficients[b](r − c)ᵇ of each key."""
@@ -146,29 +123,27 @@ class Sums:
         key = self._find(*ends.T.copy(), *other._floats[: len(other)].T.copy())
         shift = other.centre - self._floats[key, 2]
         for a in range(ORDER + 1) if self.weighted else (ORDER,):
-            base = a * a if self.weighted else 0
             for b in range(2 * a + 1):
                 terms = (
                     math.comb(b, k) * shift ** (b - k) * other.moment(a, k) for k in range(b + 1)
                 )
-                self._sums[key, base + b] += sum(terms)
+                self._sums[key, self._column(a, b)] += sum(terms)
         self.rows += other.rows
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays, from which :meth:`restored` makes it again."""
-        held = {"keys": self._ints, "numbers": self._floats, "sums": self._sums}
-        found: dict[str, NDArray[Any]] = {n: x[: self._count].copy() for n, x in held.items()}
-        return found | {"rows": np.array([self.rows], dtype=np.int64)}
+        held = [x[: self._count].copy() for x in (self._ints, self._floats, self._sums)]
+        return dict(zip(ARRAYS, [*held, np.array([self.rows], dtype=np.int64)], strict=True))
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
-        """The sums that :meth:`arrays` came from."""
-        found, sums = cls(), arrays["sums"]
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Sums:
+        """The sums that :meth:`arrays` came from; `prefix` is that of the names."""
+        keys, numbers, sums, rows = (arrays[f"{prefix}{name}"] for name in ARRAYS)
+        found = cls()
         if sums.shape[1] == WEIGHTED:
             found._weigh()
-        found._find(*arrays["keys"].T.copy(), *arrays["numbers"].T.copy())
-        found._sums[: len(sums)] = sums
-        found.rows = int(arrays["rows"][0])
+        found._find(*keys.T.copy(), *numbers.T.copy())
+        found._sums[: len(sums)], found.rows = sums, int(rows[0])
         return found
 
 
@@ -206,21 +181,13 @@ def find_keys(
 @compiled
 def add_powers(key: Any, r: Any, rho: Any, floats: Any, sums: Any) -> None:
     """Add the powers of each row to the sums of its key; no ρ stands for ones."""
+    least = 0 if rho.size else ORDER
     for t in range(key.size):
         k = key[t]
-        x = r[t] - floats[k, 2]
-        if rho.size == 0:
-            sums[k, 0] += 1.0
-            if x != 0.0:
-                power = x
-                for b in range(1, PLAIN):
-                    sums[k, b] += power
-                    power *= x
-        else:
-            weight = 1.0
-            for a in range(ORDER + 1):
-                power = weight
-                for b in range(2 * a + 1):
-                    sums[k, a * a + b] += power
-                    power *= x
-                weight *= rho[t]
+        x, weight = r[t] - floats[k, 2], 1.0
+        for a in range(least, ORDER + 1):
+            first, power = a * a - least * least, weight
+            for b in range(2 * a + 1):
+                sums[k, first + b] += power
+                power *= x
+            weight *= rho[t] if rho.size else 1.0

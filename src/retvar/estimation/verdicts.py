@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from retvar.estimation.returns import FEWEST
 from retvar.support.format import count, number
 
-__all__ = ["Lack", "Verdict", "joint_kind", "judge_std", "judge_value", "judge_without_spread"]
-
 Array = NDArray[np.float64]
 AGREES, DISAGREES, UNCERTAIN = "agrees", "disagrees", "too uncertain to tell"
 ENOUGH = 200  # returns below which agreement is not said
@@ -104,10 +102,10 @@ class Verdict:
         by = f"a factor of {middle}" if self.quantity == "std" else f"{middle} std"
         return f"disagrees by {by} [{low}, {high}]"
 
-    @classmethod
-    def nothing(cls, quantity: str, returns: int) -> Verdict:
-        """The verdict where nothing can be said."""
-        return cls(quantity, UNCERTAIN, returns, math.nan, math.nan, math.nan)
+
+def nothing_said(quantity: str, returns: int) -> Verdict:
+    """The verdict where nothing can be said."""
+    return Verdict(quantity, UNCERTAIN, returns, math.nan, math.nan, math.nan)
 
 
 def joint_kind(*verdicts: Verdict) -> str:
@@ -140,13 +138,11 @@ def judge_std(
     `estimate_error` the standard error of the logarithm of the std, `tests` the number of verdicts
     at once, and `lack` what returns lack, where it is so much that less of a difference shows.
     """
-    n = z.size
-    nothing_seen = lack.variance >= 1.0  # all of the variance is in what returns lack
-    known = bool(np.isfinite(z + missing).all())
+    n, known = z.size, bool(np.isfinite(z + missing).all())
     z = _within_reach(z)
     u = z * z + missing
-    if n < FEWEST or nothing_seen or not known or not (u > 0).any():
-        return Verdict.nothing("std", n)
+    if n < FEWEST or lack.variance >= 1.0 or not known or not (u > 0).any():
+        return nothing_said("std", n)
     centre = 0.5 * math.log(float(u.mean()))
     low, high = map(lack.log_std, log_std_interval(u, REACH))
     kind = UNCERTAIN
@@ -154,13 +150,12 @@ def judge_std(
         kind = AGREES
     else:
         limit = _limit(tests)
-        least, most = log_std_interval(u, limit, unseen=UNSEEN)
-        below, above = (math.hypot(end - centre, limit * estimate_error) for end in (least, most))
+        ends = log_std_interval(u, limit, unseen=UNSEEN)
+        below, above = (math.hypot(end - centre, limit * estimate_error) for end in ends)
         both_sides = z.min() < 0 < z.max()
         if centre > below or (-centre > above and both_sides):
             kind = DISAGREES
-    ends = lack.log_std(centre), low, high
-    return Verdict("std", kind, n, *map(math.exp, ends))
+    return Verdict("std", kind, n, *map(math.exp, (lack.log_std(centre), low, high)))
 
 
 def log_std_interval(
@@ -207,7 +202,7 @@ def judge_value(
     """
     n = z.size
     if n < FEWEST or not np.isfinite(z).all():
-        return Verdict.nothing("value", n)
+        return nothing_said("value", n)
     z = _within_reach(z)
     centre = float(z.mean())
     smallest = math.sqrt(max(0.0, 1.0 - lack.variance))
@@ -225,16 +220,15 @@ def judge_without_spread(errors: Array, rounding: float) -> tuple[Verdict, Verdi
     """Judge value and std, by G − Ĵ, where the estimate says that returns do not vary."""
     n = errors.size
     if n < FEWEST or not np.isfinite(errors).all():
-        return Verdict.nothing("value", n), Verdict.nothing("std", n)
-
-    def exact(quantity: str, off: float, none: float) -> Verdict:
-        right = off <= rounding
-        return Verdict(
-            quantity, AGREES if right else DISAGREES, n, *[none if right else math.inf] * 3
-        )
-
+        return nothing_said("value", n), nothing_said("std", n)
     shift, spread = abs(float(np.median(errors))), float(np.ptp(errors))
-    return exact("value", shift, 0.0), exact("std", spread, 1.0)
+    value, std = (
+        Verdict(quantity, AGREES, n, *[none] * 3)
+        if off <= rounding
+        else Verdict(quantity, DISAGREES, n, *[math.inf] * 3)
+        for quantity, off, none in (("value", shift, 0.0), ("std", spread, 1.0))
+    )
+    return value, std
 
 
 def _within_reach(z: Array) -> Array:

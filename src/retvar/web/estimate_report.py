@@ -11,7 +11,7 @@ import numpy as np
 
 from retvar.estimation.answers import answers_table
 from retvar.estimation.files import PAGE
-from retvar.estimation.text import table_rows
+from retvar.estimation.results import table_rows
 from retvar.estimation.verdicts import AGREES, DISAGREES
 from retvar.support.files import write_text
 from retvar.support.format import count, number
