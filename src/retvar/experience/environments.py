@@ -321,9 +321,9 @@ def _columns(
     """Rows as columns, with those of `names`; rows before an error come before it."""
 
     def read(row: Row) -> Row:
-        i, state, *taken, after, ended, cut = row
+        i, state, action, reward, after, ended, cut = row
         state = reader.read(state)
-        return i, state, *taken, state if ended else reader.read(after), ended, cut
+        return i, state, action, reward, state if ended else reader.read(after), ended, cut
 
     while True:
         part: list[Row] = []

@@ -106,7 +106,12 @@ def _of_integers(
     elif starts[0]:
         labels = list(ranges[0])
 
+    seen: dict[Any, int] = {}  # single numbers
+
     def read(observation: Any) -> int:
+        single = isinstance(observation, int | np.integer)
+        if single and observation in seen:
+            return seen[observation]
         number = 0
         try:
             digits = [observation] if copy is None else np.ravel(observation).tolist()
@@ -117,6 +122,8 @@ def _of_integers(
         except (TypeError, ValueError, OverflowError):
             remedy = f"the observation {observation!r} is not in the observation space"
             raise SourceEnded(remedy) from None
+        if single:
+            seen[observation] = number
         return number
 
     return ObservationReader(copy or (lambda observation: observation), read, states, labels)
