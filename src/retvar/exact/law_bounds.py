@@ -1,0 +1,257 @@
+"""A bracket of the law of the return in convex order: what it says, and how it is refined.
+
+With ψ⁻ ≤ ψ ≤ ψ⁺ for ψ(x) = E(x − X)₊, and X = G − g of mean 0:
+
+    variance         2∫(ψ(x) − x₊)dx
+    CVaR of p        max_x (x − ψ(x)/p)                                    of the worst share p
+    P(X < x)         at most (ψ⁺(y) − ψ⁻(x))/(y − x) for y > x, at least that for y < x
+    quantile of p    where ψ⁻(x) − px ≤ min_y (ψ⁺(y) − py)
+
+`slack` bounds how far rounding, and the residual of g, move ψ; `slack_std` how far the std.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.exact.law_operators import Grid, Lines, Operators, Steps
+from retvar.exact.moments import deviation, mean_reward
+from retvar.mdp.linear import EPSILON, Resolvent, reaching
+
+if TYPE_CHECKING:
+    from retvar.exact.solution import Solution
+
+__all__ = ["SHARE", "Bounds", "Refinement"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+SHARE = 0.05  # of the CVaR that is refined, at both ends
+FIRST = 129  # points of the first grid
+REACH = 40.0  # std from the mean to the ends of the first grid, at most
+FARTHEST = 1e4  # of any grid
+GROWTH = 8  # most that a grid grows at once
+SETTLED = 0.8  # of the width left after half a horizon: the grid limits it, not the steps
+BUDGET = 1.5e10  # multiplications: half a minute
+MOST = 60_000_000  # entries of one grid: a gigabyte
+FEWEST = 17  # points of a grid
+NEGLIGIBLE = SHARE / 100  # share of the tolerance that W may have at the ends of a grid
+STEEP = 1e-12  # slopes that differ by less are taken for equal
+
+
+class Bounds(NamedTuple):
+    """ψ⁻ ≤ ψ ≤ ψ⁺ on a grid, for each state; a bracket of everything else."""
+
+    points: Array  #: [state, point]
+    right: Mask  #: whether a point lies right of 0
+    above: Array  #: ψ⁺ − x₊ at the points
+    lines: Lines  #: whose highest is ψ⁻
+    slack: Array
+    slack_std: Array
+    outside: Array  #: most of the variance outside the grid, if known without; else NaN
+    known: Array  #: the variance of `solve`, and its error
+
+    def of(self, rows: NDArray[np.intp]) -> Bounds:
+        """Those of some states."""
+        lines = Lines(*(x[rows] for x in self.lines))
+        return Bounds(*(lines if x is self.lines else x[rows] for x in self))
+
+    @property
+    def _upper(self) -> Array:
+        """ψ⁺ at the points."""
+        return np.asarray(self.above + np.maximum(self.points, 0.0) + self.slack[:, None])
+
+    @property
+    def _lower(self) -> tuple[Array, Array]:
+        """Intercepts and slopes of the lines, between those of 0 and x."""
+        flat = np.zeros((self.points.shape[0], 1))
+        slope = np.hstack([flat, self.lines.slope + self.right, flat + 1])
+        intercept = self.lines.height - self.lines.slope * self.points - self.slack[:, None]
+        return np.hstack([flat, intercept, flat]), np.clip(slope, 0.0, 1.0)
+
+    def variance(self) -> tuple[Array, Array]:
+        """2∫W, of the chords and of the lines, in each gap between points up to where they meet."""
+        gap = np.diff(self.points, axis=1)
+        height, slope = self.lines
+        bent = slope.copy()  # right of 0
+        bent[np.arange(len(bent)), np.argmax(self.right, axis=1) - 1] -= 1.0
+        at_left, at_right = bent[:, :-1], slope[:, 1:]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            meet = height[:, 1:] - at_right * gap - height[:, :-1]
+            meet = np.nan_to_num(meet / (at_left - at_right), nan=0.0)
+        t = np.clip(meet, 0.0, gap)
+        rest = gap - t
+        inside = height[:, :-1] * t + at_left * t**2 / 2 + height[:, 1:] * rest
+        inside -= at_right * rest**2 / 2
+        wide = 2 * (self.points[:, -1] - self.points[:, 0]) * self.slack
+        low = np.maximum(2 * np.maximum(inside, 0.0).sum(axis=1) - wide, 0.0)
+        high = ((self.above[:, 1:] + self.above[:, :-1]) * gap).sum(axis=1) + wide
+        high += np.where(np.isnan(self.outside), np.maximum(self.known - low, 0.0), self.outside)
+        std = np.sqrt(low) - self.slack_std, np.sqrt(high) + self.slack_std
+        return np.maximum(std[0], 0.0) ** 2, std[1] ** 2
+
+    def worst(self, share: float) -> tuple[Array, Array]:
+        """The mean of the worst share; the high end where two lines meet, one on either side."""
+        low = np.max(self.points - self._upper / share, axis=1)
+        a, f = self._lower
+        left, right = share - f[:, :-1], f[:, 1:] - share
+        across, total = (left >= 0) & (right >= 0), left + right
+        with np.errstate(divide="ignore", invalid="ignore"):
+            meet = (a[:, :-1] * right + a[:, 1:] * left) / total
+        meet = np.where(total > 0, meet, np.maximum(a[:, :-1], a[:, 1:]))
+        return low, -np.max(np.where(across, meet, -np.inf), axis=1) / share
+
+    def best(self, share: float) -> tuple[Array, Array]:
+        """The mean of the best share: the rest has the mean that makes it 0 together."""
+        low, high = self.worst(1 - share)
+        factor = (1 - share) / share
+        return -factor * high, -factor * low
+
+    def quantile(self, share: float) -> tuple[Array, Array]:
+        """Where the lines lie below the least of ψ⁺(y) − py."""
+        level = np.min(self._upper - share * self.points, axis=1, keepdims=True)
+        level = level + self.slack[:, None]
+        a, f = self._lower
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = (level - a) / (f - share)
+        low = np.max(np.where(f < share - STEEP, ends, -np.inf), axis=1)
+        return low, np.min(np.where(f > share + STEEP, ends, np.inf), axis=1)
+
+    def below(self, x: Array) -> tuple[Array, Array]:
+        """P(X < x), one x for each state."""
+        a, f = self._lower
+        at = np.max(a + f * x[:, None], axis=1, keepdims=True)
+        apart = self.points - x[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = (self._upper - at) / apart
+        low = np.max(np.where(apart < 0, slopes, 0.0), axis=1)
+        high = np.min(np.where(apart > 0, slopes, 1.0), axis=1)
+        return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+    def width(self, std: Array) -> Array:
+        """How wide std and CVaR are, in std, beyond what rounding makes of them."""
+        spread = np.sqrt(self.variance()[1]) - np.sqrt(self.variance()[0])
+        tails = [high - low for low, high in (self.worst(SHARE), self.best(SHARE))]
+        widest = np.maximum(
+            spread - 2 * self.slack_std, np.maximum(*tails) - 4 * self.slack / SHARE
+        )
+        return np.divide(np.maximum(widest, 0.0), std, out=np.zeros_like(std), where=std > 0)
+
+
+@dataclass(eq=False)
+class Refinement:
+    """The bracket of a solution, refined until it is narrow enough or the budget is spent."""
+
+    solution: Solution
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        found, edges = self.solution, self.solution._edges
+        H, g = found._bootstrap, found.mean
+        epsilon = deviation(edges, H, g)
+        residual = edges.expect(epsilon)
+        self.finite = np.isfinite(found.variance)
+        self.steps = Steps.of(edges, epsilon - residual[edges.state], self.finite)
+        self.std = np.where(self.finite, np.sqrt(np.maximum(found.variance, 0.0)), 0.0)
+        sizes = [edges.eta * edges.reward, mean_reward(edges, H), edges.decay * g[edges.next_state]]
+        size = np.max(np.abs([*sizes, g[edges.state]]), axis=0)
+        largest = np.zeros(edges.n)
+        np.maximum.at(largest, edges.state, size)
+        number = np.bincount(self.steps.of_edge, minlength=edges.n)
+        rounding = EPSILON * (16 * largest + (4 * number + 1_000) * self.std) + np.abs(residual)
+        self._set_slack(np.where(self.finite, rounding, 0.0))
+        self.known = self.std**2 * (1 + found.error) ** 2
+        start = self.std * (1 + found.error + 1e-9) + 2 * self.slack_std
+        self.start = np.maximum(start, np.finfo(float).tiny)
+        self.support = self.steps.extremes(FARTHEST * self.start)
+
+    def _set_slack(self, rounding: Array) -> None:
+        """How far errors of this size in each step move the return, in the mean and in L₂."""
+        s = self.steps
+        decay = s.matrix(s.d)
+        once = Resolvent(decay)
+        self.horizon = float(np.max(once.solve(np.ones(s.n)).x))
+        moved = once.solve(rounding).x
+        squares = rounding**2 + 2 * rounding * (decay @ moved)
+        scale = float(np.max(squares, initial=0.0)) or 1.0
+        second = Resolvent(s.matrix(s.d**2)).solve(squares / scale).x
+        self.slack = 1.01 * np.maximum(moved, 0.0)
+        self.slack_std = 1.01 * np.sqrt(np.maximum(second, 0.0)) * np.sqrt(scale)
+
+    def iterates(self, every: int | None = None) -> Iterator[Bounds]:
+        """The bracket after each `every` steps (default: half a horizon), to the last."""
+        grid = self._grid(
+            *(np.clip(x, -REACH * self.start, REACH * self.start) for x in self.support),
+            min(FIRST, max(FEWEST, MOST // (5 * self.steps.row.size))),
+        )
+        upper, lines = self._scarf(grid.points), Lines(*np.zeros((2, *grid.points.shape)))
+        work = 0.0
+        while True:
+            operators, before = Operators(self.steps, grid), np.inf
+            steps = every or max(16, math.ceil(self.horizon / 2))
+            steps = max(1, min(steps, int((BUDGET - work) / operators.entries)))
+            while True:
+                for _ in range(steps):
+                    upper, lines = operators.spread(upper), operators.gather(lines)
+                bounds = self._bounds(grid, upper, lines)
+                yield bounds
+                width = float(np.max(bounds.width(self.std)))
+                work += steps * operators.entries
+                if width <= self.tolerance or work >= BUDGET:
+                    return
+                if width > SETTLED * before:
+                    break
+                before = width
+                operators.select(lines)
+            grow = min(math.ceil(math.sqrt(1.3 * width / self.tolerance)), GROWTH)
+            m = int(min(max(2, grow) * (grid.m - 1) + 1, MOST * grid.m // operators.entries))
+            if m < 1.25 * grid.m:
+                return
+            del operators
+            finer = self._grid(*self._ends(bounds), m)
+            upper = np.minimum(grid.chord(upper, finer.points), self._scarf(finer.points))
+            lines, grid = grid.tangent(lines, finer.points), finer
+
+    def _scarf(self, x: Array) -> Array:
+        """The largest E(x − X)₊ of any law with mean 0 and this std (Scarf, 1958), less x₊."""
+        std = self.start[:, None]
+        return np.asarray(0.5 * std * (std / (np.hypot(std, x) + np.abs(x))))
+
+    def _grid(self, low: Array, high: Array, m: int) -> Grid:
+        least = np.maximum(1e-6 * (high - low) + 1e-9 * self.start, 1e-290)
+        noisy = np.bincount(self.steps.state, self.steps.sigma, self.steps.n) > 0
+        return Grid.between(np.minimum(low, -least), np.maximum(high, least), m, noisy)
+
+    def _ends(self, bounds: Bounds) -> tuple[Array, Array]:
+        """Where W⁺ becomes negligible; farther out where it does not, within the support."""
+        z, rows = bounds.points, np.arange(self.steps.n)
+        seen = bounds.above > NEGLIGIBLE * self.tolerance * self.start[:, None]
+        first, last = np.argmax(seen, axis=1), z.shape[1] - 1 - np.argmax(seen[:, ::-1], axis=1)
+        low, high = z[rows, np.maximum(first - 1, 0)], z[rows, np.minimum(last + 1, z.shape[1] - 1)]
+        low, high = (
+            np.where(first == 0, 2 * low, low),
+            np.where(last == z.shape[1] - 1, 2 * high, high),
+        )
+        return np.maximum(low, self.support[0]), np.minimum(high, self.support[1])
+
+    def _bounds(self, grid: Grid, upper: Array, lines: Lines) -> Bounds:
+        slacks = self.slack, self.slack_std
+        return Bounds(
+            grid.points, grid.right, upper, lines, *slacks, self._outside(grid), self.known
+        )
+
+    def _outside(self, grid: Grid) -> Array:
+        """0 for states whose returns all lie on the grid, NaN for others."""
+        s, low, high = self.steps, grid.points[:, 0], grid.points[:, -1]
+        rounding = 1e-12 * (high - low)[s.of_edge]
+        ends = (s.epsilon + s.d * x[s.next_state] for x in (low, high))
+        least, greatest = ends
+        escapes = (least < low[s.of_edge] - rounding) | (greatest > high[s.of_edge] + rounding)
+        escapes |= s.sigma[s.row] > 0
+        goal = np.bincount(s.of_edge, escapes, s.n) > 0
+        return np.where(reaching(s.matrix((s.d > 0).astype(float)), goal), np.nan, 0.0)

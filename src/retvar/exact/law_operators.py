@@ -1,0 +1,369 @@
+"""Two operators on local grids that keep a bracket around the law of the return.
+
+X = G − g is the deviation of the return from its mean in each state, X(s) = ε + σN + dX(s′) on an
+edge with c = ηγ′λ′ = d and normal noise N. Its stop-loss function
+
+    W(x) = E(x − X)₊ for x ≤ 0,  E(X − x)₊ for x > 0,      ψ(x) = E(x − X)₊ = W(x) + x₊,
+
+decides the convex order: μ ≤ ν if and only if ψ_μ ≤ ψ_ν, for equal means. One step makes
+
+    ψ(x) = Σ b E[dψ′((x − ε − σN)/d)],
+
+which is monotone and linear. Known on a grid, ψ is below its chords (mass spread over the two grid
+points around it) and above its tangents (mass of a cell gathered at its mean). So from a function
+above ψ, steps with chords stay above it, and from lines below ψ, steps with tangents stay below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.fft
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from retvar.mdp import WeightedEdges
+
+__all__ = ["Grid", "Lines", "Operators", "Steps"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+BLOCK = 2_000_000  # entries that are worked on at once
+HUGE = 1e300
+
+
+class Lines(NamedTuple):
+    """Lines below ψ, one through each grid point: [state, point]."""
+
+    height: Array  #: at its point, less x₊
+    slope: Array  #: less 1 right of 0
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """For each state `m` points, evenly spaced on either side of 0, which is one of them."""
+
+    below: Array  #: spacing left of 0
+    above: Array  #: spacing right of 0
+    zero: Integers  #: index of 0
+    m: int
+
+    @classmethod
+    def between(cls, low: Array, high: Array, m: int, even: Mask) -> Grid:
+        """A grid with these ends, or beyond them where the spacing must be `even`."""
+        zero = np.clip(np.rint(-low / (high - low) * (m - 1)), 1, m - 2).astype(np.intp)
+        below, above = -low / zero, high / (m - 1 - zero)
+        both = np.maximum(below, above)
+        return cls(np.where(even, both, below), np.where(even, both, above), zero, m)
+
+    @cached_property
+    def points(self) -> Array:
+        """[state, point]."""
+        return self.at(np.arange(self.zero.size)[:, None], np.arange(self.m))
+
+    @cached_property
+    def right(self) -> Mask:
+        """Whether a point lies right of 0."""
+        return np.asarray(np.arange(self.m) > self.zero[:, None])
+
+    def at(self, state: Integers, k: Integers) -> Array:
+        """The points with these indices."""
+        k = k - self.zero[state]
+        return np.asarray(k * np.where(k < 0, self.below[state], self.above[state]))
+
+    def place(self, state: Integers, y: Array) -> Array:
+        """Where y lies between the points, in their indices; −1 and m stand for all outside."""
+        with np.errstate(over="ignore"):
+            steps = y / np.where(y < 0, self.below[state], self.above[state])
+        return np.clip(self.zero[state] + steps, -1.0, float(self.m))
+
+    def higher(self, state: Integers, y: Array, lines: Lines) -> Integers:
+        """The point whose line is higher at y, of the two around it."""
+        k = np.clip(self.place(state, y).astype(np.intp), 0, self.m - 2)
+        bent = (k == self.zero[state]) & (y > 0)  # right of 0 the slope is 1 less
+        left = lines.height[state, k] + (lines.slope[state, k] - bent) * (y - self.at(state, k))
+        right = lines.height[state, k + 1]
+        right = right + lines.slope[state, k + 1] * (y - self.at(state, k + 1))
+        return np.asarray(k + (right > left))
+
+    def chord(self, W: Array, points: Array) -> Array:
+        """The chords of W at other points [state, point]; its ends beyond them."""
+        state = np.arange(self.zero.size)[:, None]
+        place = np.clip(self.place(state, points), 0, self.m - 1)
+        k = np.minimum(place.astype(np.intp), self.m - 2)
+        return np.asarray(W[state, k] * (1 - place + k) + W[state, k + 1] * (place - k))
+
+    def tangent(self, lines: Lines, points: Array) -> Lines:
+        """The highest lines at other points; that of a constant beyond the ends."""
+        state, right = np.arange(self.zero.size)[:, None], points > 0
+        place, k = self.place(state, points), self.higher(state, points, lines)
+        within = (place >= 0) & (place <= self.m - 1)
+        bent = (k == self.zero[state]) & right
+        slope = lines.slope[state, k] - bent
+        height = lines.height[state, k] + slope * (points - self.at(state, k))
+        return Lines(*(np.where(within, x, 0.0) for x in (height, slope)))
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """X(s) = ε + σN + dX(s′): equal edges merged; a row is a state with one σ."""
+
+    n: int
+    state: Integers  #: of each row
+    sigma: Array  #: of each row
+    row: Integers  #: of each edge, sorted
+    next_state: Integers
+    b: Array
+    d: Array
+    epsilon: Array
+
+    @classmethod
+    def of(cls, edges: WeightedEdges, epsilon: Array, used: Mask) -> Steps:
+        """Merge edges that are alike; states that are not `used` have X = 0."""
+        sigma, d = edges.eta * edges.reward_std, edges.decay
+        kept = used[edges.state]
+        columns = [edges.state, *(np.where(kept, x, 0) for x in (sigma, edges.next_state, d))]
+        columns.append(np.where(kept, epsilon, 0.0))
+        merged, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        b = np.bincount(which.ravel(), edges.b)
+        first = np.append(True, np.any(np.diff(merged[:, :2], axis=0) != 0, axis=1))
+        state, sigma = merged[first, 0].astype(np.intp), merged[first, 1]
+        row = np.cumsum(first) - 1
+        return cls(edges.n, state, sigma, row, merged[:, 2].astype(np.intp), b, *merged[:, 3:].T)
+
+    @cached_property
+    def of_edge(self) -> Integers:
+        """The state of each edge."""
+        return self.state[self.row]
+
+    def matrix(self, x: Array) -> scipy.sparse.csr_array:
+        """Sparse matrix of Σ b x from s to s′."""
+        where = self.of_edge, self.next_state
+        return scipy.sparse.coo_array((self.b * x, where), shape=(self.n, self.n)).tocsr()
+
+    def extremes(self, most: Array) -> tuple[Array, Array]:
+        """The least and greatest X of each state, as far as `most` from 0, as steps go on."""
+        first = np.searchsorted(self.of_edge, np.arange(self.n))
+        reach = 9.0 * self.sigma[self.row]
+        ends = []
+        for sign in (-1.0, 1.0):
+            x = np.zeros(self.n)
+            for _ in range(2_000):
+                step = reach + sign * self.epsilon + self.d * x[self.next_state]
+                new = np.clip(np.maximum.reduceat(step, first), 0.0, most)
+                moved = np.abs(new - x) > 1e-14 * new
+                x = new
+                if not moved.any():
+                    break
+            ends.append(sign * x)
+        return ends[0], ends[1]
+
+
+class Operators:
+    """One step of the bracket: `spread` for functions above ψ, `gather` for lines below."""
+
+    def __init__(self, steps: Steps, grid: Grid) -> None:
+        self.steps, self.grid = steps, grid
+        live = np.flatnonzero(steps.d > 0)
+        self._row, self._next = steps.row[live], steps.next_state[live]
+        self._b, self._d, self._epsilon = steps.b[live], steps.d[live], steps.epsilon[live]
+        self._size = live.size
+        rows, m = steps.state.size, grid.m
+        counts = np.bincount(self._row, minlength=rows)
+        self._start = np.concatenate([[0], np.cumsum(counts)])
+        ends = self._start[:-1, None] * m + counts[:, None] * np.arange(1, m + 1)
+        self._indptr = np.concatenate([[0], ends.ravel()])
+        self._counts = counts
+        self._noise = Noise(steps, grid) if steps.sigma.any() else None
+        self._upper_constant, self._slope_constant = self._constants()
+        self._spread = self._spread_matrix()
+        self.select(None)
+
+    @property
+    def entries(self) -> int:
+        """Multiplications of one step of both sides."""
+        noise = 150 * self.grid.m * np.count_nonzero(self.steps.sigma)
+        return int(5 * self._size * self.grid.m + noise)
+
+    def spread(self, W: Array) -> Array:
+        """One step of a function above W, which lies below its chords."""
+        rows = (self._spread @ W.ravel()).reshape(-1, self.grid.m) + self._upper_constant
+        return rows if self._noise is None else self._noise.spread(rows)
+
+    def gather(self, lines: Lines) -> Lines:
+        """One step of lines below ψ."""
+        height, slope = (x.ravel() for x in lines)
+        gathered = self._heights @ height + self._by_slope @ slope, self._slopes @ slope
+        rows = (x.reshape(-1, self.grid.m) for x in gathered)
+        new = Lines(*(x + more for x, more in zip(rows, self._line_constants, strict=True)))
+        return new if self._noise is None else self._noise.gather(new)
+
+    def select(self, lines: Lines | None) -> None:
+        """Choose the line that each y reads: the higher of its neighbours, or else the nearer."""
+        size = self._size * self.grid.m
+        index = np.empty(size, dtype=np.int32)
+        data = [np.empty(size) for _ in range(3)]
+        height, slope = (x.copy() for x in (self._upper_constant, self._slope_constant))
+        for block, where, y in self._blocks():
+            columns, constants = self._chosen(block, y, lines)
+            index[where] = columns[0]
+            for x, column in zip(data, columns[1:], strict=True):
+                x[where] = column
+            _add_by_row(height, self._row[block], constants[0])
+            _add_by_row(slope, self._row[block], constants[1])
+        self._line_constants = height, slope
+        self._heights, self._by_slope, self._slopes = (self._matrix(x, index, 1) for x in data)
+
+    def _chosen(
+        self, block: slice, y: Array, lines: Lines | None
+    ) -> tuple[list[Array], list[Array]]:
+        """Columns and entries of the three matrices, and constants for heights and slopes."""
+        grid, after, b = self.grid, self._next[block, None], self._b[block, None]
+        zero, weight = grid.zero[after], b * self._d[block, None]
+        place = grid.place(after, y)
+        k = np.clip(place.astype(np.intp), 0, grid.m - 2)
+        k = k + (place - k > 0.5) if lines is None else grid.higher(after, y, lines)
+        within, beyond = (place >= 0) & (place <= grid.m - 1), place > grid.m - 1
+        weight = weight * within
+        bent = (k == zero) & (y > 0)
+        columns = [after * grid.m + k, weight, weight * (y - grid.at(after, k)), b * within]
+        return columns, [-weight * y * bent, b * ((within & (k > zero)) | beyond)]
+
+    def _blocks(self) -> Iterator[tuple[slice, Integers, Array]]:
+        """Some edges at a time: where their entries are stored, and y = (z − ε)/d."""
+        m, size = self.grid.m, max(1, BLOCK // self.grid.m)
+        rank = np.arange(self._size) - self._start[self._row]
+        first, step = self._start[self._row] * m + rank, self._counts[self._row]
+        for i in range(0, self._size, size):
+            block = slice(i, i + size)
+            z = self.grid.points[self.steps.state[self._row[block]]]
+            with np.errstate(over="ignore"):
+                y = (z - self._epsilon[block, None]) / self._d[block, None]
+            y = np.clip(y, -HUGE, HUGE)
+            yield block, first[block, None] + step[block, None] * np.arange(m), y
+
+    def _matrix(self, data: Array, index: NDArray[np.int32], each: int) -> scipy.sparse.csr_array:
+        shape = (self.steps.state.size * self.grid.m, self.steps.n * self.grid.m)
+        indptr = (each * self._indptr).astype(np.int32)
+        return scipy.sparse.csr_array((data, index, indptr), shape=shape)
+
+    def _spread_matrix(self) -> scipy.sparse.csr_array:
+        """Weights of the two points around each y; of the last one for all beyond it."""
+        size = 2 * self._size * self.grid.m
+        index, data = np.empty(size, dtype=np.int32), np.empty(size)
+        for block, where, y in self._blocks():
+            after, b = self._next[block, None], (self._b * self._d)[block, None]
+            place = np.clip(self.grid.place(after, y), 0, self.grid.m - 1)
+            k = np.minimum(place.astype(np.intp), self.grid.m - 2)
+            index[2 * where] = after * self.grid.m + k
+            index[2 * where + 1] = index[2 * where] + 1
+            data[2 * where], data[2 * where + 1] = b * (1 - place + k), b * (place - k)
+        return self._matrix(data, index, 2)
+
+    def _constants(self) -> tuple[Array, Array]:
+        """What a step adds to W and to slopes, whatever follows: Σ b(z − ε)₊ − z₊."""
+        s, grid = self.steps, self.grid
+        W, slope = np.zeros((2, s.state.size, grid.m))
+        size = max(1, BLOCK // grid.m)
+        for i in range(0, s.row.size, size):
+            block = slice(i, i + size)
+            state = s.of_edge[block]
+            past = grid.points[state] - s.epsilon[block, None]
+            add = np.maximum(np.where(grid.right[state], -past, past), 0.0)
+            _add_by_row(W, s.row[block], s.b[block, None] * add)
+            ended = (past > 0) & (s.d[block, None] == 0)
+            _add_by_row(slope, s.row[block], s.b[block, None] * ended)
+        mean, share = (np.bincount(s.row, x) for x in (s.b * s.epsilon, s.b))
+        right = grid.right[s.state]
+        if np.any(s.sigma > 0):  # all rows of a state together have mean 0
+            W -= mean[:, None] * right
+        return W, slope - share[:, None] * right
+
+
+def _add_by_row(total: Array, row: Integers, x: Array) -> None:
+    """Add rows of x, in order of their rows of the total, to it."""
+    if row.size:
+        first = np.flatnonzero(np.append(True, np.diff(row) > 0))
+        total[row[first]] += np.add.reduceat(x, first, axis=0)
+
+
+class Noise:
+    """Adds normal noise to the rows, and sums them by state; the grids are even there.
+
+    Between grid points a function is its chords, in a cell it is the cell's line. The expectation
+    over the noise is then a sum over points with weights that depend on their distance alone.
+    """
+
+    def __init__(self, steps: Steps, grid: Grid) -> None:
+        self._sum = scipy.sparse.csr_array(
+            (np.ones(steps.state.size), (steps.state, np.arange(steps.state.size)))
+        )
+        self._rows = np.flatnonzero(steps.sigma > 0)
+        state, sigma = steps.state[self._rows], steps.sigma[self._rows, None]
+        self._h = h = grid.above[state][:, None]
+        self._size = scipy.fft.next_fast_len(2 * grid.m, real=True)
+        tau, lag = sigma / h, np.arange(grid.m)
+        share = np.bincount(steps.row, steps.b)[self._rows, None]
+        mean = np.bincount(steps.row, steps.b * steps.epsilon)[self._rows, None]
+        cell = ndtr((0.5 - lag) / tau) - ndtr((-0.5 - lag) / tau)
+        moved = lag * cell + tau * (_density((lag + 0.5) / tau) - _density((lag - 0.5) / tau))
+        self._hat, self._cell = (self._transform(x, x) for x in (_hat(lag, tau), cell))
+        self._moved = self._transform(h * moved, -h * moved)
+        self._ramp = tau * (_gain((1 - lag) / tau) - _gain(-lag / tau))  # what the end takes
+        i = lag - grid.zero[state][:, None]  # distance from 0
+        self._added = share * sigma * _gain(-np.abs(i) / tau)
+        half = i * (ndtr((0.5 - i) / tau) - ndtr(-i / tau))
+        half += tau * (_density(i / tau) - _density((0.5 - i) / tau))
+        beyond = ndtr((lag - grid.m + 0.5) / tau)
+        self._height = self._added - share * h * half - mean * beyond
+        self._slope = share * (ndtr((i - 0.5) / tau) - grid.right[state])
+
+    def spread(self, rows: Array) -> Array:
+        """Rows above W with noise, by state."""
+        x = rows[self._rows]
+        inner = x.copy()
+        inner[:, [0, -1]] = 0.0
+        rows[self._rows] = self._convolved(inner, self._hat) + self._added
+        rows[self._rows] += x[:, :1] * self._ramp + x[:, -1:] * self._ramp[:, ::-1]
+        return np.asarray(self._sum @ rows)
+
+    def gather(self, rows: Lines) -> Lines:
+        """Lines below ψ with noise, by state."""
+        height, slope = (x[self._rows] for x in rows)
+        shifted = self._convolved(height, self._cell) + self._convolved(slope, self._moved)
+        rows.height[self._rows] = shifted + self._height
+        rows.slope[self._rows] = self._convolved(slope, self._cell) + self._slope
+        return Lines(*(np.asarray(self._sum @ x) for x in rows))
+
+    def _transform(self, right: Array, left: Array) -> NDArray[np.complex128]:
+        """The transform of a kernel, from its values at lags ≥ 0 and ≤ 0."""
+        kernel = np.zeros((right.shape[0], self._size))
+        kernel[:, : right.shape[1]] = right
+        kernel[:, self._size - right.shape[1] + 1 :] = left[:, :0:-1]
+        return np.asarray(scipy.fft.rfft(kernel))
+
+    def _convolved(self, x: Array, kernel: NDArray[np.complex128]) -> Array:
+        product = scipy.fft.rfft(x, self._size) * kernel
+        return np.asarray(scipy.fft.irfft(product, self._size)[:, : x.shape[1]])
+
+
+def _density(x: Array) -> Array:
+    return np.asarray(np.exp(-0.5 * np.minimum(x * x, 1_400.0)) / np.sqrt(2 * np.pi))
+
+
+def _gain(x: Array) -> Array:
+    """E(x + N)₊ = φ(x) + xΦ(x)."""
+    return np.maximum(_density(x) + x * ndtr(x), 0.0)
+
+
+def _hat(lag: Integers, tau: Array) -> Array:
+    """E(1 − |lag + τN|)₊."""
+    centre = 1 + 2 * tau * (_gain(-1 / tau) - _gain(np.zeros(1)))
+    side = tau * (_gain(-(lag + 1) / tau) - 2 * _gain(-lag / tau) + _gain((1 - lag) / tau))
+    return np.maximum(np.where(lag == 0, centre, side), 0.0)
