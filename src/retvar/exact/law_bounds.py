@@ -185,10 +185,7 @@ class Refinement:
 
     def iterates(self, every: int | None = None) -> Iterator[Bounds]:
         """The bracket after each `every` steps (default: half a horizon), to the last."""
-        grid = self._grid(
-            *(np.clip(x, -REACH * self.start, REACH * self.start) for x in self.support),
-            min(FIRST, max(FEWEST, MOST // (5 * self.steps.row.size))),
-        )
+        grid = self._grid(min(FIRST, max(FEWEST, MOST // (5 * self.steps.row.size))))
         upper, lines = self._scarf(grid.points), Lines(*np.zeros((2, *grid.points.shape)))
         work = 0.0
         while True:
@@ -207,13 +204,12 @@ class Refinement:
                 if width > SETTLED * before:
                     break
                 before = width
-                operators.select(lines)
             grow = min(math.ceil(math.sqrt(1.3 * width / self.tolerance)), GROWTH)
             m = int(min(max(2, grow) * (grid.m - 1) + 1, MOST * grid.m // operators.entries))
             if m < 1.25 * grid.m:
                 return
             del operators
-            finer = self._grid(*self._ends(bounds), m)
+            finer = self._grid(m, bounds)
             upper = np.minimum(grid.chord(upper, finer.points), self._scarf(finer.points))
             lines, grid = grid.tangent(lines, finer.points), finer
 
@@ -222,10 +218,28 @@ class Refinement:
         std = self.start[:, None]
         return np.asarray(0.5 * std * (std / (np.hypot(std, x) + np.abs(x))))
 
-    def _grid(self, low: Array, high: Array, m: int) -> Grid:
+    def _grid(self, m: int, before: Bounds | None = None) -> Grid:
+        """The first grid, or one with more points where the mass is; even where noise needs it."""
+        low, high = self.support if before is None else self._ends(before)
+        if before is None:
+            low, high = (np.clip(x, -REACH * self.start, REACH * self.start) for x in (low, high))
         least = np.maximum(1e-6 * (high - low) + 1e-9 * self.start, 1e-290)
+        low, high = np.minimum(low, -least), np.maximum(high, least)
+        if before is None:
+            z, weight = np.stack([low, high], axis=1), np.ones((low.size, 1))
+        else:
+            z, gap = before.points, np.diff(before.points, axis=1)
+            turn = np.diff(np.diff(before._upper, axis=1) / gap, axis=1, prepend=0.0, append=1.0)
+            z = np.hstack(
+                [np.minimum(low, z[:, 0])[:, None], z, np.maximum(high, z[:, -1])[:, None]]
+            )
+            mass = np.maximum(turn[:, 1:] + turn[:, :-1], 0.0) / 2
+            weight = np.pad(np.sqrt(mass * gap), ((0, 0), (1, 1)))
+        grid = Grid.spread_like(z, weight, low, high, m)
         noisy = np.bincount(self.steps.state, self.steps.sigma, self.steps.n) > 0
-        return Grid.between(np.minimum(low, -least), np.maximum(high, least), m, noisy)
+        even = Grid.even(low, high, m)
+        points = np.where(noisy[:, None], even.points, grid.points)
+        return Grid(points, np.where(noisy, even.zero, grid.zero))
 
     def _ends(self, bounds: Bounds) -> tuple[Array, Array]:
         """Where W⁺ becomes negligible; farther out where it does not, within the support."""

@@ -47,66 +47,77 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """For each state `m` points, evenly spaced on either side of 0, which is one of them."""
+    """Points of each state, in order; 0 is one of them, neither the first nor the last."""
 
-    below: Array  #: spacing left of 0
-    above: Array  #: spacing right of 0
+    points: Array  #: [state, point]
     zero: Integers  #: index of 0
-    m: int
 
     @classmethod
-    def between(cls, low: Array, high: Array, m: int, even: Mask) -> Grid:
-        """A grid with these ends, or beyond them where the spacing must be `even`."""
+    def even(cls, low: Array, high: Array, m: int) -> Grid:
+        """Evenly spaced points, beyond the ends where 0 needs it."""
         zero = np.clip(np.rint(-low / (high - low) * (m - 1)), 1, m - 2).astype(np.intp)
-        below, above = -low / zero, high / (m - 1 - zero)
-        both = np.maximum(below, above)
-        return cls(np.where(even, both, below), np.where(even, both, above), zero, m)
+        spacing = np.maximum(-low / zero, high / (m - 1 - zero))
+        return cls((np.arange(m) - zero[:, None]) * spacing[:, None], zero)
 
-    @cached_property
-    def points(self) -> Array:
-        """[state, point]."""
-        return self.at(np.arange(self.zero.size)[:, None], np.arange(self.m))
+    @classmethod
+    def spread_like(cls, z: Array, weight: Array, low: Array, high: Array, m: int) -> Grid:
+        """Points from `low` to `high`, each gap with the same share of the weights of gaps of z."""
+        points = np.empty((len(z), m))
+        for s, (x, w) in enumerate(zip(z, weight, strict=True)):
+            w = np.maximum(w, 0.02 * w.sum() * np.diff(x) / (x[-1] - x[0]))
+            total = np.append(0.0, np.cumsum(w))
+            ends = np.interp([low[s], high[s]], x, total)
+            points[s] = np.interp(np.linspace(*ends, m), total, x)
+            points[s, [0, -1]] = low[s], high[s]
+        zero = np.clip(np.argmin(np.abs(points), axis=1), 1, m - 2)
+        points[np.arange(len(z)), zero] = 0.0
+        return cls(points, zero)
+
+    @property
+    def m(self) -> int:
+        """Number of points."""
+        return self.points.shape[1]
 
     @cached_property
     def right(self) -> Mask:
         """Whether a point lies right of 0."""
         return np.asarray(np.arange(self.m) > self.zero[:, None])
 
-    def at(self, state: Integers, k: Integers) -> Array:
-        """The points with these indices."""
-        k = k - self.zero[state]
-        return np.asarray(k * np.where(k < 0, self.below[state], self.above[state]))
+    @cached_property
+    def _keys(self) -> tuple[Array, Array, Array]:
+        """Points in one ordered array, first points, and widths."""
+        first = self.points[:, :1]
+        width = self.points[:, -1:] - first
+        keys = 2.0 * np.arange(len(first))[:, None] + (self.points - first) / width
+        return keys.ravel(), first[:, 0], width[:, 0]
 
-    def place(self, state: Integers, y: Array) -> Array:
-        """Where y lies between the points, in their indices; −1 and m stand for all outside."""
+    def place(self, state: Integers, y: Array) -> tuple[Integers, Array]:
+        """The point before y, and y's share of the gap; below 0 or above 1 only outside."""
+        keys, first, width = self._keys
         with np.errstate(over="ignore"):
-            steps = y / np.where(y < 0, self.below[state], self.above[state])
-        return np.clip(self.zero[state] + steps, -1.0, float(self.m))
-
-    def higher(self, state: Integers, y: Array, lines: Lines) -> Integers:
-        """The point whose line is higher at y, of the two around it."""
-        k = np.clip(self.place(state, y).astype(np.intp), 0, self.m - 2)
-        bent = (k == self.zero[state]) & (y > 0)  # right of 0 the slope is 1 less
-        left = lines.height[state, k] + (lines.slope[state, k] - bent) * (y - self.at(state, k))
-        right = lines.height[state, k + 1]
-        right = right + lines.slope[state, k + 1] * (y - self.at(state, k + 1))
-        return np.asarray(k + (right > left))
+            inside = np.clip((y - first[state]) / width[state], -0.5, 1.5)
+        k = np.searchsorted(keys, 2.0 * state + inside, side="right") - 1 - state * self.m
+        k = np.clip(k, 0, self.m - 2)
+        k = np.clip(k - (y < self.points[state, k]), 0, self.m - 2)  # rounding of the keys
+        k = np.clip(k + (y > self.points[state, k + 1]), 0, self.m - 2)
+        z = self.points[state, k]
+        with np.errstate(over="ignore"):
+            return k, np.clip((y - z) / (self.points[state, k + 1] - z), -1.0, 2.0)
 
     def chord(self, W: Array, points: Array) -> Array:
         """The chords of W at other points [state, point]; its ends beyond them."""
         state = np.arange(self.zero.size)[:, None]
-        place = np.clip(self.place(state, points), 0, self.m - 1)
-        k = np.minimum(place.astype(np.intp), self.m - 2)
-        return np.asarray(W[state, k] * (1 - place + k) + W[state, k + 1] * (place - k))
+        k, t = self.place(state, points)
+        t = np.clip(t, 0, 1)
+        return np.asarray(W[state, k] * (1 - t) + W[state, k + 1] * t)
 
     def tangent(self, lines: Lines, points: Array) -> Lines:
-        """The highest lines at other points; that of a constant beyond the ends."""
+        """The nearest lines at other points; that of a constant beyond the ends."""
         state, right = np.arange(self.zero.size)[:, None], points > 0
-        place, k = self.place(state, points), self.higher(state, points, lines)
-        within = (place >= 0) & (place <= self.m - 1)
-        bent = (k == self.zero[state]) & right
-        slope = lines.slope[state, k] - bent
-        height = lines.height[state, k] + slope * (points - self.at(state, k))
+        k, t = self.place(state, points)
+        within, k = (t >= 0) & (t <= 1), k + (t > 0.5)
+        slope = lines.slope[state, k] - ((k == self.zero[state]) & right)
+        height = lines.height[state, k] + slope * (points - self.points[state, k])
         return Lines(*(np.where(within, x, 0.0) for x in (height, slope)))
 
 
@@ -181,9 +192,8 @@ class Operators:
         self._indptr = np.concatenate([[0], ends.ravel()])
         self._counts = counts
         self._noise = Noise(steps, grid) if steps.sigma.any() else None
-        self._upper_constant, self._slope_constant = self._constants()
-        self._spread = self._spread_matrix()
-        self.select(None)
+        self._constants = self._constant_parts()
+        self._build()
 
     @property
     def entries(self) -> int:
@@ -193,47 +203,41 @@ class Operators:
 
     def spread(self, W: Array) -> Array:
         """One step of a function above W, which lies below its chords."""
-        rows = (self._spread @ W.ravel()).reshape(-1, self.grid.m) + self._upper_constant
+        rows = (self._chords @ W.ravel()).reshape(-1, self.grid.m) + self._constants[0]
         return rows if self._noise is None else self._noise.spread(rows)
 
     def gather(self, lines: Lines) -> Lines:
         """One step of lines below ψ."""
         height, slope = (x.ravel() for x in lines)
-        gathered = self._heights @ height + self._by_slope @ slope, self._slopes @ slope
+        gathered = self._heights @ height + self._moved @ slope, self._slopes @ slope
         rows = (x.reshape(-1, self.grid.m) for x in gathered)
-        new = Lines(*(x + more for x, more in zip(rows, self._line_constants, strict=True)))
+        new = Lines(*(x + more for x, more in zip(rows, self._constants[1:], strict=True)))
         return new if self._noise is None else self._noise.gather(new)
 
-    def select(self, lines: Lines | None) -> None:
-        """Choose the line that each y reads: the higher of its neighbours, or else the nearer."""
-        size = self._size * self.grid.m
-        index = np.empty(size, dtype=np.int32)
-        data = [np.empty(size) for _ in range(3)]
-        height, slope = (x.copy() for x in (self._upper_constant, self._slope_constant))
+    def _build(self) -> None:
+        """Matrices: each y takes its chord from two points, and the line of the nearer one."""
+        size, m, grid = self._size * self.grid.m, self.grid.m, self.grid
+        pairs, near = np.empty(2 * size, dtype=np.int32), np.empty(size, dtype=np.int32)
+        chords, (heights, moved, slopes) = np.empty(2 * size), np.empty((3, size))
+        _, height, slope = self._constants
         for block, where, y in self._blocks():
-            columns, constants = self._chosen(block, y, lines)
-            index[where] = columns[0]
-            for x, column in zip(data, columns[1:], strict=True):
-                x[where] = column
-            _add_by_row(height, self._row[block], constants[0])
-            _add_by_row(slope, self._row[block], constants[1])
-        self._line_constants = height, slope
-        self._heights, self._by_slope, self._slopes = (self._matrix(x, index, 1) for x in data)
-
-    def _chosen(
-        self, block: slice, y: Array, lines: Lines | None
-    ) -> tuple[list[Array], list[Array]]:
-        """Columns and entries of the three matrices, and constants for heights and slopes."""
-        grid, after, b = self.grid, self._next[block, None], self._b[block, None]
-        zero, weight = grid.zero[after], b * self._d[block, None]
-        place = grid.place(after, y)
-        k = np.clip(place.astype(np.intp), 0, grid.m - 2)
-        k = k + (place - k > 0.5) if lines is None else grid.higher(after, y, lines)
-        within, beyond = (place >= 0) & (place <= grid.m - 1), place > grid.m - 1
-        weight = weight * within
-        bent = (k == zero) & (y > 0)
-        columns = [after * grid.m + k, weight, weight * (y - grid.at(after, k)), b * within]
-        return columns, [-weight * y * bent, b * ((within & (k > zero)) | beyond)]
+            after, b, row = self._next[block, None], self._b[block, None], self._row[block]
+            weight = b * self._d[block, None]
+            k, t = grid.place(after, y)
+            within, beyond, t = (t >= 0) & (t <= 1), t > 1, np.clip(t, 0, 1)
+            pairs[2 * where], pairs[2 * where + 1] = after * m + k, after * m + k + 1
+            chords[2 * where], chords[2 * where + 1] = weight * (1 - t), weight * t
+            k = k + (t > 0.5)
+            weight = weight * within
+            near[where], heights[where], slopes[where] = after * m + k, weight, b * within
+            moved[where] = weight * (y - grid.points[after, k])
+            zero = grid.zero[after]
+            _add_by_row(height, row, -weight * y * ((k == zero) & (y > 0)))  # the slope is 1 less
+            _add_by_row(slope, row, b * ((within & (k > zero)) | beyond))
+        self._chords = self._matrix(chords, pairs, 2)
+        self._heights, self._moved, self._slopes = (
+            self._matrix(x, near, 1) for x in (heights, moved, slopes)
+        )
 
     def _blocks(self) -> Iterator[tuple[slice, Integers, Array]]:
         """Some edges at a time: where their entries are stored, and y = (z − ε)/d."""
@@ -253,21 +257,8 @@ class Operators:
         indptr = (each * self._indptr).astype(np.int32)
         return scipy.sparse.csr_array((data, index, indptr), shape=shape)
 
-    def _spread_matrix(self) -> scipy.sparse.csr_array:
-        """Weights of the two points around each y; of the last one for all beyond it."""
-        size = 2 * self._size * self.grid.m
-        index, data = np.empty(size, dtype=np.int32), np.empty(size)
-        for block, where, y in self._blocks():
-            after, b = self._next[block, None], (self._b * self._d)[block, None]
-            place = np.clip(self.grid.place(after, y), 0, self.grid.m - 1)
-            k = np.minimum(place.astype(np.intp), self.grid.m - 2)
-            index[2 * where] = after * self.grid.m + k
-            index[2 * where + 1] = index[2 * where] + 1
-            data[2 * where], data[2 * where + 1] = b * (1 - place + k), b * (place - k)
-        return self._matrix(data, index, 2)
-
-    def _constants(self) -> tuple[Array, Array]:
-        """What a step adds to W and to slopes, whatever follows: Σ b(z − ε)₊ − z₊."""
+    def _constant_parts(self) -> tuple[Array, Array, Array]:
+        """What a step adds to W, to heights and to slopes, whatever follows: Σ b(z − ε)₊ − z₊."""
         s, grid = self.steps, self.grid
         W, slope = np.zeros((2, s.state.size, grid.m))
         size = max(1, BLOCK // grid.m)
@@ -283,7 +274,7 @@ class Operators:
         right = grid.right[s.state]
         if np.any(s.sigma > 0):  # all rows of a state together have mean 0
             W -= mean[:, None] * right
-        return W, slope - share[:, None] * right
+        return W, W.copy(), slope - share[:, None] * right
 
 
 def _add_by_row(total: Array, row: Integers, x: Array) -> None:
@@ -306,7 +297,7 @@ class Noise:
         )
         self._rows = np.flatnonzero(steps.sigma > 0)
         state, sigma = steps.state[self._rows], steps.sigma[self._rows, None]
-        self._h = h = grid.above[state][:, None]
+        h = (grid.points[state, 1] - grid.points[state, 0])[:, None]
         self._size = scipy.fft.next_fast_len(2 * grid.m, real=True)
         tau, lag = sigma / h, np.arange(grid.m)
         share = np.bincount(steps.row, steps.b)[self._rows, None]
