@@ -7,6 +7,7 @@ from retvar.exact.fixed_points import (
     expected_updates,
     fixed_point,
 )
+from retvar.exact.law import Law, law
 from retvar.exact.sampling import MonteCarlo, monte_carlo
 from retvar.exact.solution import Solution, StateSolution, solve
 from retvar.exact.stationary import stationary_distribution
@@ -14,12 +15,14 @@ from retvar.exact.stationary import stationary_distribution
 __all__ = [
     "Estimates",
     "FixedPoint",
+    "Law",
     "MonteCarlo",
     "Node",
     "Solution",
     "StateSolution",
     "expected_updates",
     "fixed_point",
+    "law",
     "monte_carlo",
     "solve",
     "stationary_distribution",

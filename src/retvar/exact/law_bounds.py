@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from retvar.exact.law_operators import Grid, Lines, Operators, Steps
 from retvar.exact.moments import deviation, mean_reward
 from retvar.mdp.linear import EPSILON, Resolvent, reaching
+from retvar.support.errors import InputError
 
 if TYPE_CHECKING:
     from retvar.exact.solution import Solution
@@ -33,14 +34,15 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 SHARE = 0.05  # of the CVaR that is refined, at both ends
 FIRST = 129  # points of the first grid
-REACH = 40.0  # std from the mean to the ends of the first grid, at most
+REACH = 12.0  # std from the mean to the ends of the first grid, at most
 FARTHEST = 1e4  # of any grid
 GROWTH = 8  # most that a grid grows at once
 SETTLED = 0.8  # of the width left after half a horizon: the grid limits it, not the steps
 BUDGET = 1.5e10  # multiplications: half a minute
-MOST = 60_000_000  # entries of one grid: a gigabyte
+MOST = 12_000_000  # edges times points of one grid: a gigabyte
 FEWEST = 17  # points of a grid
 NEGLIGIBLE = SHARE / 100  # share of the tolerance that W may have at the ends of a grid
+SMALLEST = 1e-130  # reward
 STEEP = 1e-12  # slopes that differ by less are taken for equal
 
 
@@ -53,8 +55,8 @@ class Bounds(NamedTuple):
     lines: Lines  #: whose highest is ψ⁻
     slack: Array
     slack_std: Array
-    outside: Array  #: most of the variance outside the grid, if known without; else NaN
-    known: Array  #: the variance of `solve`, and its error
+    escapes: Mask  #: whether returns may lie outside the grid
+    known: Array  #: the variance of `solve`, which says how much of it lies there
 
     def of(self, rows: NDArray[np.intp]) -> Bounds:
         """Those of some states."""
@@ -74,8 +76,8 @@ class Bounds(NamedTuple):
         intercept = self.lines.height - self.lines.slope * self.points - self.slack[:, None]
         return np.hstack([flat, intercept, flat]), np.clip(slope, 0.0, 1.0)
 
-    def variance(self) -> tuple[Array, Array]:
-        """2∫W, of the chords and of the lines, in each gap between points up to where they meet."""
+    def inside(self) -> tuple[Array, Array]:
+        """2∫W on the grid, of lines (in each gap up to where two meet) and of chords."""
         gap = np.diff(self.points, axis=1)
         height, slope = self.lines
         bent = slope.copy()  # right of 0
@@ -86,14 +88,26 @@ class Bounds(NamedTuple):
             meet = np.nan_to_num(meet / (at_left - at_right), nan=0.0)
         t = np.clip(meet, 0.0, gap)
         rest = gap - t
-        inside = height[:, :-1] * t + at_left * t**2 / 2 + height[:, 1:] * rest
-        inside -= at_right * rest**2 / 2
+        lines = height[:, :-1] * t + at_left * t**2 / 2 + height[:, 1:] * rest
+        lines -= at_right * rest**2 / 2
+        chords = ((self.above[:, 1:] + self.above[:, :-1]) * gap).sum(axis=1)
         wide = 2 * (self.points[:, -1] - self.points[:, 0]) * self.slack
-        low = np.maximum(2 * np.maximum(inside, 0.0).sum(axis=1) - wide, 0.0)
-        high = ((self.above[:, 1:] + self.above[:, :-1]) * gap).sum(axis=1) + wide
-        high += np.where(np.isnan(self.outside), np.maximum(self.known - low, 0.0), self.outside)
-        std = np.sqrt(low) - self.slack_std, np.sqrt(high) + self.slack_std
-        return np.maximum(std[0], 0.0) ** 2, std[1] ** 2
+        return 2 * np.maximum(lines, 0.0).sum(axis=1) - wide, chords + wide
+
+    def variance(self) -> tuple[Array, Array]:
+        """2∫W; where returns may lie outside the grid, what lies there is known from `solve`."""
+        low, high = self.inside()
+        ends = []
+        for sign, end in ((-1, low), (1, high)):
+            whole = np.where(self.escapes, self.known + sign * (high - low), end)
+            std = np.sqrt(np.maximum(whole, 0.0)) + sign * self.slack_std
+            ends.append(np.maximum(std, 0.0) ** 2)
+        return ends[0], ends[1]
+
+    def contradicts(self) -> Mask:
+        """Whether the variance of `solve` is below what lies on the grid alone."""
+        low = np.sqrt(np.maximum(self.inside()[0], 0.0))
+        return np.asarray(low - self.slack_std > np.sqrt(self.known) + self.slack_std)
 
     def worst(self, share: float) -> tuple[Array, Array]:
         """The mean of the worst share; the high end where two lines meet, one on either side."""
@@ -135,12 +149,11 @@ class Bounds(NamedTuple):
 
     def width(self, std: Array) -> Array:
         """How wide std and CVaR are, in std, beyond what rounding makes of them."""
-        spread = np.sqrt(self.variance()[1]) - np.sqrt(self.variance()[0])
+        low, high = map(np.sqrt, self.variance())
         tails = [high - low for low, high in (self.worst(SHARE), self.best(SHARE))]
-        widest = np.maximum(
-            spread - 2 * self.slack_std, np.maximum(*tails) - 4 * self.slack / SHARE
-        )
-        return np.divide(np.maximum(widest, 0.0), std, out=np.zeros_like(std), where=std > 0)
+        tail = np.maximum(*tails) - 4 * self.slack / SHARE
+        widest = np.maximum(np.maximum(high - low - 2 * self.slack_std, tail), 0.0)
+        return np.divide(widest, std, out=np.zeros_like(std), where=std > 0)
 
 
 @dataclass(eq=False)
@@ -156,6 +169,9 @@ class Refinement:
         epsilon = deviation(edges, H, g)
         residual = edges.expect(epsilon)
         self.finite = np.isfinite(found.variance)
+        scale = float(np.max(np.abs(edges.eta * edges.reward) + edges.eta * edges.reward_std))
+        if scale and not SMALLEST < scale < 1 / SMALLEST:
+            raise InputError("reward", f"up to {scale:.3g}", "scale rewards; their squares vanish")
         self.steps = Steps.of(edges, epsilon - residual[edges.state], self.finite)
         self.std = np.where(self.finite, np.sqrt(np.maximum(found.variance, 0.0)), 0.0)
         sizes = [edges.eta * edges.reward, mean_reward(edges, H), edges.decay * g[edges.next_state]]
@@ -165,8 +181,8 @@ class Refinement:
         number = np.bincount(self.steps.of_edge, minlength=edges.n)
         rounding = EPSILON * (16 * largest + (4 * number + 1_000) * self.std) + np.abs(residual)
         self._set_slack(np.where(self.finite, rounding, 0.0))
-        self.known = self.std**2 * (1 + found.error) ** 2
-        start = self.std * (1 + found.error + 1e-9) + 2 * self.slack_std
+        self.slack_std += found.error * self.std
+        start = self.std * (1 + 1e-9) + 2 * self.slack_std
         self.start = np.maximum(start, np.finfo(float).tiny)
         self.support = self.steps.extremes(FARTHEST * self.start)
 
@@ -185,9 +201,9 @@ class Refinement:
 
     def iterates(self, every: int | None = None) -> Iterator[Bounds]:
         """The bracket after each `every` steps (default: half a horizon), to the last."""
-        grid = self._grid(min(FIRST, max(FEWEST, MOST // (5 * self.steps.row.size))))
+        grid = self._grid(min(FIRST, max(FEWEST, MOST // self.steps.row.size)))
         upper, lines = self._scarf(grid.points), Lines(*np.zeros((2, *grid.points.shape)))
-        work = 0.0
+        work, level = 0.0, np.inf
         while True:
             operators, before = Operators(self.steps, grid), np.inf
             steps = every or max(16, math.ceil(self.horizon / 2))
@@ -204,12 +220,15 @@ class Refinement:
                 if width > SETTLED * before:
                     break
                 before = width
-            grow = min(math.ceil(math.sqrt(1.3 * width / self.tolerance)), GROWTH)
-            m = int(min(max(2, grow) * (grid.m - 1) + 1, MOST * grid.m // operators.entries))
+            if width > SETTLED * level:  # nor did this grid help: the tails are heavy
+                return
+            ratio, level = width / self.tolerance, width
+            grow = max(2, min(math.ceil(math.sqrt(1.3 * ratio)), GROWTH))
+            m = min(grow * (grid.m - 1) + 1, MOST // max(1, operators.size))
             if m < 1.25 * grid.m:
                 return
             del operators
-            finer = self._grid(m, bounds)
+            finer = self._grid(m, bounds, max(ratio / grow**2, 1.0))
             upper = np.minimum(grid.chord(upper, finer.points), self._scarf(finer.points))
             lines, grid = grid.tangent(lines, finer.points), finer
 
@@ -218,9 +237,9 @@ class Refinement:
         std = self.start[:, None]
         return np.asarray(0.5 * std * (std / (np.hypot(std, x) + np.abs(x))))
 
-    def _grid(self, m: int, before: Bounds | None = None) -> Grid:
+    def _grid(self, m: int, before: Bounds | None = None, ratio: float = 1.0) -> Grid:
         """The first grid, or one with more points where the mass is; even where noise needs it."""
-        low, high = self.support if before is None else self._ends(before)
+        low, high = self.support if before is None else self._ends(before, ratio)
         if before is None:
             low, high = (np.clip(x, -REACH * self.start, REACH * self.start) for x in (low, high))
         least = np.maximum(1e-6 * (high - low) + 1e-9 * self.start, 1e-290)
@@ -241,10 +260,14 @@ class Refinement:
         points = np.where(noisy[:, None], even.points, grid.points)
         return Grid(points, np.where(noisy, even.zero, grid.zero))
 
-    def _ends(self, bounds: Bounds) -> tuple[Array, Array]:
-        """Where W⁺ becomes negligible; farther out where it does not, within the support."""
+    def _ends(self, bounds: Bounds, ratio: float) -> tuple[Array, Array]:
+        """Where W⁺ becomes negligible; farther out where it does not, within the support.
+
+        `ratio` is what the next grid is to reach, in tolerances.
+        """
+        least = NEGLIGIBLE * ratio * self.tolerance * self.start[:, None]
         z, rows = bounds.points, np.arange(self.steps.n)
-        seen = bounds.above > NEGLIGIBLE * self.tolerance * self.start[:, None]
+        seen = bounds.above > least
         first, last = np.argmax(seen, axis=1), z.shape[1] - 1 - np.argmax(seen[:, ::-1], axis=1)
         low, high = z[rows, np.maximum(first - 1, 0)], z[rows, np.minimum(last + 1, z.shape[1] - 1)]
         low, high = (
@@ -256,11 +279,11 @@ class Refinement:
     def _bounds(self, grid: Grid, upper: Array, lines: Lines) -> Bounds:
         slacks = self.slack, self.slack_std
         return Bounds(
-            grid.points, grid.right, upper, lines, *slacks, self._outside(grid), self.known
+            grid.points, grid.right, upper, lines, *slacks, self._escapes(grid), self.std**2
         )
 
-    def _outside(self, grid: Grid) -> Array:
-        """0 for states whose returns all lie on the grid, NaN for others."""
+    def _escapes(self, grid: Grid) -> Mask:
+        """States whose returns may lie outside the grid."""
         s, low, high = self.steps, grid.points[:, 0], grid.points[:, -1]
         rounding = 1e-12 * (high - low)[s.of_edge]
         ends = (s.epsilon + s.d * x[s.next_state] for x in (low, high))
@@ -268,4 +291,4 @@ class Refinement:
         escapes = (least < low[s.of_edge] - rounding) | (greatest > high[s.of_edge] + rounding)
         escapes |= s.sigma[s.row] > 0
         goal = np.bincount(s.of_edge, escapes, s.n) > 0
-        return np.where(reaching(s.matrix((s.d > 0).astype(float)), goal), np.nan, 0.0)
+        return reaching(s.matrix((s.d > 0).astype(float)), goal)

@@ -184,7 +184,7 @@ class Operators:
         live = np.flatnonzero(steps.d > 0)
         self._row, self._next = steps.row[live], steps.next_state[live]
         self._b, self._d, self._epsilon = steps.b[live], steps.d[live], steps.epsilon[live]
-        self._size = live.size
+        self.size = live.size
         rows, m = steps.state.size, grid.m
         counts = np.bincount(self._row, minlength=rows)
         self._start = np.concatenate([[0], np.cumsum(counts)])
@@ -198,8 +198,7 @@ class Operators:
     @property
     def entries(self) -> int:
         """Multiplications of one step of both sides."""
-        noise = 150 * self.grid.m * np.count_nonzero(self.steps.sigma)
-        return int(5 * self._size * self.grid.m + noise)
+        return self.grid.m * int(1 + 5 * self.size + 100 * np.count_nonzero(self.steps.sigma))
 
     def spread(self, W: Array) -> Array:
         """One step of a function above W, which lies below its chords."""
@@ -216,7 +215,7 @@ class Operators:
 
     def _build(self) -> None:
         """Matrices: each y takes its chord from two points, and the line of the nearer one."""
-        size, m, grid = self._size * self.grid.m, self.grid.m, self.grid
+        size, m, grid = self.size * self.grid.m, self.grid.m, self.grid
         pairs, near = np.empty(2 * size, dtype=np.int32), np.empty(size, dtype=np.int32)
         chords, (heights, moved, slopes) = np.empty(2 * size), np.empty((3, size))
         _, height, slope = self._constants
@@ -242,9 +241,9 @@ class Operators:
     def _blocks(self) -> Iterator[tuple[slice, Integers, Array]]:
         """Some edges at a time: where their entries are stored, and y = (z − ε)/d."""
         m, size = self.grid.m, max(1, BLOCK // self.grid.m)
-        rank = np.arange(self._size) - self._start[self._row]
+        rank = np.arange(self.size) - self._start[self._row]
         first, step = self._start[self._row] * m + rank, self._counts[self._row]
-        for i in range(0, self._size, size):
+        for i in range(0, self.size, size):
             block = slice(i, i + size)
             z = self.grid.points[self.steps.state[self._row[block]]]
             with np.errstate(over="ignore"):
@@ -320,16 +319,17 @@ class Noise:
         x = rows[self._rows]
         inner = x.copy()
         inner[:, [0, -1]] = 0.0
-        rows[self._rows] = self._convolved(inner, self._hat) + self._added
+        rows[self._rows] = self._back(self._forth(inner) * self._hat, x) + self._added
         rows[self._rows] += x[:, :1] * self._ramp + x[:, -1:] * self._ramp[:, ::-1]
         return np.asarray(self._sum @ rows)
 
     def gather(self, rows: Lines) -> Lines:
         """Lines below ψ with noise, by state."""
         height, slope = (x[self._rows] for x in rows)
-        shifted = self._convolved(height, self._cell) + self._convolved(slope, self._moved)
+        at, turning = self._forth(height), self._forth(slope)
+        shifted = self._back(at * self._cell + turning * self._moved, height)
         rows.height[self._rows] = shifted + self._height
-        rows.slope[self._rows] = self._convolved(slope, self._cell) + self._slope
+        rows.slope[self._rows] = self._back(turning * self._cell, slope) + self._slope
         return Lines(*(np.asarray(self._sum @ x) for x in rows))
 
     def _transform(self, right: Array, left: Array) -> NDArray[np.complex128]:
@@ -339,9 +339,11 @@ class Noise:
         kernel[:, self._size - right.shape[1] + 1 :] = left[:, :0:-1]
         return np.asarray(scipy.fft.rfft(kernel))
 
-    def _convolved(self, x: Array, kernel: NDArray[np.complex128]) -> Array:
-        product = scipy.fft.rfft(x, self._size) * kernel
-        return np.asarray(scipy.fft.irfft(product, self._size)[:, : x.shape[1]])
+    def _forth(self, x: Array) -> NDArray[np.complex128]:
+        return np.asarray(scipy.fft.rfft(x, self._size))
+
+    def _back(self, x: NDArray[np.complex128], like: Array) -> Array:
+        return np.asarray(scipy.fft.irfft(x, self._size)[:, : like.shape[1]])
 
 
 def _density(x: Array) -> Array:

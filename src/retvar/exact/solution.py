@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from retvar.exact.law import Law
+
 __all__ = ["Solution", "StateSolution", "solve"]
 
 Array = NDArray[np.float64]
@@ -319,6 +321,17 @@ class Solution(HigherMoments, Shown):
         return page(
             f"{name}{self!r}", table([*heading, *shapes], rows, self.mdp.n_states), notes=self.notes
         )
+
+    def law(self, tolerance: float = 1e-3) -> Law:
+        """The law of the return in every state, as a bracket: see :func:`retvar.law`.
+
+        >>> import retvar as rv
+        >>> print(rv.solve(rv.domains.chain(lam=1)).law()["s3"].probability_below(0))
+        [0.157..., 0.159...]
+        """
+        from retvar.exact.law import law_of
+
+        return law_of(self, tolerance)
 
     def plot(self, states: Iterable[int | str] | None = None) -> Figure:
         """Draw it, all states or some, by :func:`retvar.plots.solution`.
