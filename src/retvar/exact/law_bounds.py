@@ -43,6 +43,7 @@ MOST = 12_000_000  # edges times points of one grid: a gigabyte
 FEWEST = 17  # points of a grid
 NEGLIGIBLE = SHARE / 100  # share of the tolerance that W may have at the ends of a grid
 SMALLEST = 1e-130  # reward
+MARGIN = 1.25  # by which a grid goes on beyond
 STEEP = 1e-12  # slopes that differ by less are taken for equal
 
 
@@ -261,18 +262,18 @@ class Refinement:
         return Grid(points, np.where(noisy, even.zero, grid.zero))
 
     def _ends(self, bounds: Bounds, ratio: float) -> tuple[Array, Array]:
-        """Where W⁺ becomes negligible; farther out where it does not, within the support.
+        """Beyond where W⁻ becomes negligible; farther out where it does not, within the support.
 
-        `ratio` is what the next grid is to reach, in tolerances.
+        `ratio` is what the next grid is to reach, in tolerances. Any ends make a bracket.
         """
-        least = NEGLIGIBLE * ratio * self.tolerance * self.start[:, None]
-        z, rows = bounds.points, np.arange(self.steps.n)
-        seen = bounds.above > least
-        first, last = np.argmax(seen, axis=1), z.shape[1] - 1 - np.argmax(seen[:, ::-1], axis=1)
-        low, high = z[rows, np.maximum(first - 1, 0)], z[rows, np.minimum(last + 1, z.shape[1] - 1)]
+        z, last, rows = bounds.points, bounds.points.shape[1] - 1, np.arange(self.steps.n)
+        least = NEGLIGIBLE * ratio * self.tolerance * self.start
+        seen = bounds.lines.height > least[:, None]
+        first, final = np.argmax(seen, axis=1), last - np.argmax(seen[:, ::-1], axis=1)
+        low, high = z[rows, np.maximum(first - 1, 0)], z[rows, np.minimum(final + 1, last)]
         low, high = (
-            np.where(first == 0, 2 * low, low),
-            np.where(last == z.shape[1] - 1, 2 * high, high),
+            np.where(first == 0, 2.0, MARGIN) * low,
+            np.where(final == last, 2.0, MARGIN) * high,
         )
         return np.maximum(low, self.support[0]), np.minimum(high, self.support[1])
 
