@@ -40,6 +40,8 @@ GROWTH = 8  # most that a grid grows at once
 SETTLED = 0.8  # of the width left after half a horizon: the grid limits it, not the steps
 BUDGET = 1.5e10  # multiplications: half a minute
 MOST = 12_000_000  # edges times points of one grid: a gigabyte
+LARGE = 1_025
+VAGUE = 0.3  # width in std from which the lower side does not tell where mass is
 FEWEST = 17  # points of a grid
 NEGLIGIBLE = SHARE / 100  # share of the tolerance that W may have at the ends of a grid
 SMALLEST = 1e-130  # reward
@@ -221,7 +223,7 @@ class Refinement:
                 if width > SETTLED * before:
                     break
                 before = width
-            if width > SETTLED * level:  # nor did this grid help: the tails are heavy
+            if width > SETTLED * level and grid.m > LARGE:  # nor did this grid help: heavy tails
                 return
             ratio, level = width / self.tolerance, width
             grow = max(2, min(math.ceil(math.sqrt(1.3 * ratio)), GROWTH))
@@ -271,10 +273,9 @@ class Refinement:
         seen = bounds.lines.height > least[:, None]
         first, final = np.argmax(seen, axis=1), last - np.argmax(seen[:, ::-1], axis=1)
         low, high = z[rows, np.maximum(first - 1, 0)], z[rows, np.minimum(final + 1, last)]
-        low, high = (
-            np.where(first == 0, 2.0, MARGIN) * low,
-            np.where(final == last, 2.0, MARGIN) * high,
-        )
+        vague = bounds.width(self.std) > VAGUE
+        low = np.where(vague, z[:, 0], np.where(first == 0, 2.0, MARGIN) * low)
+        high = np.where(vague, z[:, -1], np.where(final == last, 2.0, MARGIN) * high)
         return np.maximum(low, self.support[0]), np.minimum(high, self.support[1])
 
     def _bounds(self, grid: Grid, upper: Array, lines: Lines) -> Bounds:
