@@ -139,7 +139,7 @@ class Law:
 
     Every answer is a :class:`Bracket` with one entry a state, which certainly contains the truth.
     Those of states with an infinite variance are NaN. `width` says for each state how wide the
-    brackets of the std and of CVaR 5%, lower and upper, are at most, in std.
+    brackets of the std and of CVaR 5%, lower and upper, are at most, in std, rounding aside.
 
     >>> import retvar as rv
     >>> found = rv.law(rv.domains.chain(lam=1), tolerance=1e-4)

@@ -155,7 +155,10 @@ class Bounds(NamedTuple):
         low, high = map(np.sqrt, self.variance())
         tails = [high - low for low, high in (self.worst(SHARE), self.best(SHARE))]
         tail = np.maximum(*tails) - 4 * self.slack / SHARE
-        widest = np.maximum(np.maximum(high - low - 2 * self.slack_std, tail), 0.0)
+        reach = self.points[:, -1] - self.points[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rounding = 2 * self.slack_std + np.where(std > 0, 4 * reach * self.slack / std, 0.0)
+        widest = np.maximum(np.maximum(high - low - rounding, tail), 0.0)
         return np.divide(widest, std, out=np.zeros_like(std), where=std > 0)
 
 
