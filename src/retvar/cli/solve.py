@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from retvar.support.format import visible
 
 if TYPE_CHECKING:
     from retvar.exact import MonteCarlo, Solution
+    from retvar.exact.law import Bracket, Law
 
 ROWS = 60  # of the printed table; JSON has all
 RETURNS = {"target_return": "the target's return", "off_policy_return": "off-policy return"}
@@ -24,6 +26,7 @@ OPTIONS: base.Options = {
     "order": (int, "Highest moment: 3 gives the skewness, 4 also the excess kurtosis."),
     **base.JSON,
     "plot": (base.PATH, "Draw value ± std to a PNG, SVG or PDF file."),
+    "law": (None, "Bracket the law of the return of this STATE: quantiles, CVaR, probabilities."),
     "check": (bool, "Compare with 10,000 sampled returns from each state."),
 }
 
@@ -42,7 +45,26 @@ def solve(domain: str, **args: Any) -> None:
     target = question["target"] or next(iter(mdp.policies))  # with the defaults filled in
     used = {**question, "target": target, "behaviour": question["behaviour"] or target}
     plain = {"domain": domain, **used, **_to_dict(solution, sampled)}
-    base.show(args, plain, _summary(used, solution, sampled), solution.plot)
+    text, figure = _summary(used, solution, sampled), solution.plot
+    if args["law"] is not None:
+        state = base.whole_number(args["law"])
+        found = solution.law()[args["law"] if state is None else state]
+        rows = {**found.rows(), **_probabilities(found)}
+        plain["law"] = {"at": found.name, **{name: list(x) for name, x in rows.items()}}
+        table = [f"{name:14}{bracket}" for name, bracket in rows.items()]
+        heading = f"law of the return of {visible(found.name)}; brackets contain the truth"
+        text = "\n".join([text, "", heading, *table, *found.notes])
+        figure = partial(rv.plots.law, found)
+    base.show(args, plain, text, figure)
+
+
+def _probabilities(found: Law) -> dict[str, Bracket]:
+    """Probabilities of returns below 0, and below the mean by one and two std."""
+    limits = {"below 0": 0.0}
+    for k in (1, 2):
+        x = found.mean - k * found.std.middle
+        limits[f"below {x:.4g}"] = float(f"{x:.4g}")
+    return {name: found.probability_below(x) for name, x in limits.items()}
 
 
 def _to_dict(solution: Solution, sampled: MonteCarlo | None) -> dict[str, Any]:

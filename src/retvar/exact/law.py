@@ -14,18 +14,17 @@ from retvar.exact.law_bounds import SHARE, Bounds, Refinement
 from retvar.exact.solution import Solution, solve
 from retvar.support import arguments
 from retvar.support.errors import ConvergenceError, InputError
-from retvar.support.format import align, count, number, visible
+from retvar.support.format import align, number, visible
 
 if TYPE_CHECKING:
     from retvar.mdp import MDP
     from retvar.mdp.weighted_edges import Estimand
 
-__all__ = ["Bracket", "Law", "StateLaw", "law", "law_of"]
+__all__ = ["Bracket", "Law", "law", "law_of"]
 
 Array = NDArray[np.float64]
 FINEST = 1e-8  # tolerance, in std, that grids may meet
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of summaries
-TAILS = ("lower", "upper")
 
 
 class Bracket(NamedTuple):
@@ -52,94 +51,14 @@ class Bracket(NamedTuple):
         return (self.low + self.high) / 2
 
 
-class StateLaw:
-    """The law of the return of one state: each answer is a :class:`Bracket` of two numbers.
-
-    >>> import retvar as rv
-    >>> start = rv.law(rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.9))[14]
-    >>> start.probability_below(0.5)
-    Bracket(low=0.5..., high=0.5...)
-    """
-
-    def __init__(self, law: Law, state: int) -> None:
-        self.law, self.index = law, state
-        self._bounds = law._bounds.of(np.array([state]))
-        self.mean = float(law.mean[state])
-
-    @property
-    def name(self) -> str:
-        """The state's name."""
-        return self.law.solution.mdp.state_name(self.index)
-
-    def _bracket(self, ends: tuple[Array, Array], shift: bool = True) -> Bracket:
-        return Bracket(*(float(x[0]) + self.mean * shift for x in ends))
-
-    @property
-    def variance(self) -> Bracket:
-        """Variance."""
-        return self._bracket(self._bounds.variance(), False)
-
-    @property
-    def std(self) -> Bracket:
-        """Standard deviation."""
-        return Bracket(*map(math.sqrt, self.variance))
-
-    def cvar(self, share: float = SHARE, tail: str = "lower") -> Bracket:
-        """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
-        return self._bracket(_tail_mean(self._bounds, share, tail))
-
-    def quantile(self, share: float) -> Bracket:
-        """The return that a `share` of returns does not exceed."""
-        return self._bracket(self._bounds.quantile(arguments.level("share", share)))
-
-    def probability_below(self, limit: float) -> Bracket:
-        """Probability of a return below `limit`."""
-        x = np.array([arguments.number("limit", limit) - self.mean])
-        return self._bracket(self._bounds.below(x), False)
-
-    def distribution(self, limits: ArrayLike | None = None) -> tuple[Array, Array, Array]:
-        """Limits, and the ends of the brackets of the probability of a return below each.
-
-        By default 241 limits, from where nearly no return is below to where nearly all are.
-
-        >>> import retvar as rv
-        >>> x, low, high = rv.law(rv.domains.chain())["s0"].distribution()
-        >>> bool(np.all(low <= high)), round(float(high[0]), 3), round(float(low[-1]), 3)
-        (True, 0.001, 0.999)
-        """
-        if limits is None:
-            ends = self.quantile(1e-3).low, self.quantile(1 - 1e-3).high
-            pad = 0.02 * (ends[1] - ends[0]) or 0.5
-            limits = np.linspace(ends[0] - pad, ends[1] + pad, 241)
-        x = arguments.numbers("limits", limits)
-        bounds = self._bounds.of(np.zeros(x.size, dtype=np.intp))
-        return x, *bounds.below(x - self.mean)
-
-    def rows(self) -> dict[str, Bracket]:
-        """What a summary shows: std, quantiles and both tails, by name."""
-        rows = {"std": self.std}
-        rows |= {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
-        return rows | {
-            f"CVaR {SHARE:.0%}": self.cvar(),
-            f"best {SHARE:.0%}": self.cvar(tail="upper"),
-        }
-
-    def summary(self) -> str:
-        """A few lines: mean, spread, quantiles and tails."""
-        lines = [f"{'mean':14}{number(self.mean)}"]
-        lines += [f"{name:14}{bracket}" for name, bracket in self.rows().items()]
-        return "\n".join([f"return of {visible(self.name)}, bracketed", *lines, *self.law.notes])
-
-    __str__ = summary
-
-
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The law of the return in every state; index it by state for one of them.
+    """The law of the return in every state; index it by state for that of one.
 
-    Every answer is a :class:`Bracket` with one entry a state, which certainly contains the truth.
-    Those of states with an infinite variance are NaN. `width` says for each state how wide the
-    brackets of the std and of CVaR 5%, lower and upper, are at most, in std, rounding aside.
+    Every answer is a :class:`Bracket` that certainly contains the truth: two arrays with one entry
+    a state, or two numbers for one state. States with an infinite variance have NaN. `width` says
+    how wide the brackets of the std and of CVaR 5%, lower and upper, are at most, in std, rounding
+    aside.
 
     >>> import retvar as rv
     >>> found = rv.law(rv.domains.chain(lam=1), tolerance=1e-4)
@@ -153,6 +72,7 @@ class Law:
     tolerance: float
     width: Array
     _bounds: Bounds
+    state: int | None = None  #: the one that this is about; None: all
 
     @property
     def mdp(self) -> MDP:
@@ -160,23 +80,44 @@ class Law:
         return self.solution.mdp
 
     @property
-    def mean(self) -> Array:
-        """The mean of the return."""
-        return np.where(np.isfinite(self.solution.variance), self.solution.mean, np.nan)
+    def name(self) -> str:
+        """The name of the state."""
+        return "all states" if self.state is None else self.mdp.state_name(self.state)
+
+    @property
+    def _chosen(self) -> slice:
+        return slice(None) if self.state is None else slice(self.state, self.state + 1)
 
     @cached_property
+    def _mean(self) -> Array:
+        found = self.solution
+        return np.where(np.isfinite(found.variance), found.mean, np.nan)[self._chosen]
+
+    @property
+    def mean(self) -> Any:
+        """Mean: exact, a number or one a state."""
+        return self._mean if self.state is None else float(self._mean[0])
+
+    def _bracket(self, ends: tuple[Array, Array], shift: float = 1.0) -> Bracket:
+        found = (x + shift * self._mean for x in ends)  # NaN where there is no answer
+        return Bracket(*(found if self.state is None else (float(x[0]) for x in found)))
+
+    @property
     def variance(self) -> Bracket:
         """Variance."""
-        return self._bracket(self._bounds.variance(), False)
+        return self._bracket(self._bounds.variance(), 0.0)
 
     @property
     def std(self) -> Bracket:
         """Standard deviation."""
-        return Bracket(*map(np.sqrt, self.variance))
+        low, high = self._bounds.variance()
+        return self._bracket((np.sqrt(low), np.sqrt(high)), 0.0)
 
     def cvar(self, share: float = SHARE, tail: str = "lower") -> Bracket:
         """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
-        return self._bracket(_tail_mean(self._bounds, share, tail))
+        share = arguments.level("share", share)
+        lower = arguments.choice("tail", tail, ("lower", "upper")) == "lower"
+        return self._bracket((self._bounds.worst if lower else self._bounds.best)(share))
 
     def quantile(self, share: float) -> Bracket:
         """The return that a `share` of returns does not exceed; wide where the law has a gap."""
@@ -184,12 +125,30 @@ class Law:
 
     def probability_below(self, limit: ArrayLike) -> Bracket:
         """Probability of a return below `limit`: one number, or one a state."""
-        x = arguments.numbers("limit", limit, len(self)) - self.solution.mean
-        return self._bracket(self._bounds.below(x), False)
+        x = arguments.numbers("limit", limit, self._mean.size)
+        return self._bracket(self._bounds.below(x - self.solution.mean[self._chosen]), 0.0)
 
-    def _bracket(self, ends: tuple[Array, Array], shift: bool = True) -> Bracket:
-        move = self.mean if shift else 0.0 * self.mean  # NaN where there is no answer
-        return Bracket(*(x + move for x in ends))
+    def distribution(self, points: int = 241) -> tuple[Array, Array, Array]:
+        """Of one state: limits, and brackets of the probability of a return below each.
+
+        The limits go from where nearly no return is below to where nearly all are.
+
+        >>> import retvar as rv
+        >>> x, low, high = rv.law(rv.domains.chain())["s0"].distribution()
+        >>> bool(np.all(low <= high)), round(float(high[0]), 3), round(float(low[-1]), 3)
+        (True, 0.001, 0.999)
+        """
+        ends = self.quantile(1e-3).low, self.quantile(1 - 1e-3).high
+        pad = 0.02 * (ends[1] - ends[0]) or 0.5
+        x = np.linspace(ends[0] - pad, ends[1] + pad, points)
+        same = self._bounds.of(np.zeros(points, dtype=np.intp))
+        return x, *same.below(x - self.mean)
+
+    def rows(self) -> dict[str, Bracket]:
+        """What a summary shows: std, quantiles and both tails, by name."""
+        rows = {"std": self.std, f"CVaR {SHARE:.0%}": self.cvar()}
+        rows |= {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
+        return {**rows, f"best {SHARE:.0%}": self.cvar(tail="upper")}
 
     @property
     def reached(self) -> bool:
@@ -200,31 +159,35 @@ class Law:
     def notes(self) -> list[str]:
         """A sentence if the tolerance was not reached, and one for infinite variances."""
         if self.reached:
-            return list(self.solution.notes)
+            return self.solution.notes
         wide = f"std and CVaR are known to {np.max(self.width):.1g} std in the widest state, "
         return [f"{wide}not to {self.tolerance:g}", *self.solution.notes]
 
     def __len__(self) -> int:
-        return len(self.solution)
+        return self._mean.size
 
-    def __getitem__(self, state: int | str) -> StateLaw:
-        return StateLaw(self, self.mdp.state_index(state))
+    def __getitem__(self, state: int | str) -> Law:
+        s = self.mdp.state_index(state)
+        at = s if self.state is None else 0
+        return Law(self.solution, self.tolerance, self.width, self._bounds.of(np.array([at])), s)
 
     def __repr__(self) -> str:
-        return f"Law({count(len(self), 'state')}, within {np.max(self.width):.1g} std)"
+        return f"Law({visible(self.name)}, within {np.max(self.width):.1g} std)"
 
     def summary(self, most: int = 100) -> str:
-        """A table of the first `most` states: in the middle of each bracket."""
-        columns = {"mean": self.mean, "std": self.std.middle}
-        columns |= {f"CVaR {SHARE:.0%}": self.cvar().middle}
-        columns |= {f"{q:.0%}": self.quantile(q).middle for q in QUANTILES}
-        rows = [["state", *columns]]
-        for s, numbers in enumerate(zip(*(x[:most] for x in columns.values()), strict=True)):
-            rows.append([visible(self.mdp.state_name(s)), *(f"{x:.4g}" for x in numbers)])
-        width = max(len(row[0]) for row in rows)
-        lines = align([[row[0].ljust(width), *row[1:]] for row in rows])
-        rest = len(self) + 1 - len(rows)
-        return "\n".join([*lines, *[f"… and {rest:,} more states"] * (rest > 0), *self.notes])
+        """The brackets of one state; a table of the middles of the first `most` states."""
+        rows = self.rows()
+        if self.state is not None:
+            lines = [f"{'mean':14}{number(self.mean)}", *(f"{k:14}{x}" for k, x in rows.items())]
+            return "\n".join([f"return of {visible(self.name)}", *lines, *self.notes])
+        columns = [self.mean[:most], *(x.middle[:most] for x in rows.values())]
+        table = [["state", "mean", *rows]]
+        for s, numbers in enumerate(zip(*columns, strict=True)):
+            table.append([visible(self.mdp.state_name(s)), *(f"{x:.4g}" for x in numbers)])
+        rest = len(self) + 1 - len(table)
+        return "\n".join(
+            [*align(table), *[f"… and {rest:,} more states"] * (rest > 0), *self.notes]
+        )
 
     __str__ = summary
 
@@ -252,7 +215,7 @@ def law(
     >>> import retvar as rv
     >>> cliff = rv.law(rv.MDP.from_gymnasium("CliffWalking-v1", gamma=0.9))
     >>> print(cliff[36].cvar(0.05))
-    [-397.8237, -397.8171]
+    [-397.82..., -397.81...]
     """
     return law_of(solve(mdp, target, behaviour, estimand, None, lam), tolerance)
 
@@ -270,9 +233,3 @@ def law_of(solution: Solution, tolerance: float = 1e-3) -> Law:
     if wrong.any() or np.any(bounds.contradicts() & refinement.finite):
         raise ConvergenceError("the variance lies outside the bracket of the law: please report it")
     return Law(solution, tolerance, bounds.width(refinement.std), bounds)
-
-
-def _tail_mean(bounds: Bounds, share: float, tail: str) -> tuple[Array, Array]:
-    share = arguments.level("share", share)
-    lower = arguments.choice("tail", tail, TAILS) == "lower"
-    return bounds.worst(share) if lower else bounds.best(share)
