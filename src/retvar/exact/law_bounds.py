@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,8 @@ class Bounds(NamedTuple):
     def of(self, rows: NDArray[np.intp]) -> Bounds:
         """Those of some states."""
         lines = Lines(*(x[rows] for x in self.lines))
-        return Bounds(*(lines if x is self.lines else x[rows] for x in self))
+        chosen: Any = (lines if x is self.lines else np.asarray(x)[rows] for x in self)
+        return Bounds(*chosen)
 
     @property
     def _upper(self) -> Array:

@@ -57,7 +57,7 @@ class Grid:
         """Evenly spaced points, beyond the ends where 0 needs it."""
         zero = np.clip(np.rint(-low / (high - low) * (m - 1)), 1, m - 2).astype(np.intp)
         spacing = np.maximum(-low / zero, high / (m - 1 - zero))
-        return cls((np.arange(m) - zero[:, None]) * spacing[:, None], zero)
+        return cls(np.asarray((np.arange(m) - zero[:, None]) * spacing[:, None], float), zero)
 
     @classmethod
     def spread_like(cls, z: Array, weight: Array, low: Array, high: Array, m: int) -> Grid:
@@ -66,8 +66,8 @@ class Grid:
         for s, (x, w) in enumerate(zip(z, weight, strict=True)):
             w = np.maximum(w, 0.02 * w.sum() * np.diff(x) / (x[-1] - x[0]))
             total = np.append(0.0, np.cumsum(w))
-            ends = np.interp([low[s], high[s]], x, total)
-            points[s] = np.interp(np.linspace(*ends, m), total, x)
+            first, last = np.interp([low[s], high[s]], x, total)
+            points[s] = np.interp(np.linspace(float(first), float(last), m), total, x)
             points[s, [0, -1]] = low[s], high[s]
         zero = np.clip(np.argmin(np.abs(points), axis=1), 1, m - 2)
         points[np.arange(len(z)), zero] = 0.0
@@ -76,7 +76,7 @@ class Grid:
     @property
     def m(self) -> int:
         """Number of points."""
-        return self.points.shape[1]
+        return int(self.points.shape[1])
 
     @cached_property
     def right(self) -> Mask:
@@ -142,7 +142,7 @@ class Steps:
         columns = [edges.state, *(np.where(kept, x, 0) for x in (sigma, edges.next_state, d))]
         columns.append(np.where(kept, epsilon, 0.0))
         merged, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        b = np.bincount(which.ravel(), edges.b)
+        b = np.bincount(which.ravel(), edges.b).astype(np.float64)
         first = np.append(True, np.any(np.diff(merged[:, :2], axis=0) != 0, axis=1))
         state, sigma = merged[first, 0].astype(np.intp), merged[first, 1]
         row = np.cumsum(first) - 1
@@ -352,7 +352,7 @@ def _density(x: Array) -> Array:
 
 def _gain(x: Array) -> Array:
     """E(x + N)₊ = φ(x) + xΦ(x)."""
-    return np.maximum(_density(x) + x * ndtr(x), 0.0)
+    return np.asarray(np.maximum(_density(x) + x * ndtr(x), 0.0))
 
 
 def _hat(lag: Integers, tau: Array) -> Array:
