@@ -210,7 +210,7 @@ class Refinement:
         """The bracket after each `every` steps (default: half a horizon), to the last."""
         grid = self._grid(min(FIRST, max(FEWEST, MOST // self.steps.row.size)))
         upper, lines = self._scarf(grid.points), Lines(*np.zeros((2, *grid.points.shape)))
-        work, level = 0.0, np.inf
+        work, level, idle = 0.0, np.inf, 0
         while True:
             operators, before = Operators(self.steps, grid), np.inf
             steps = every or max(16, math.ceil(self.horizon / 2))
@@ -227,7 +227,8 @@ class Refinement:
                 if width > SETTLED * before:
                     break
                 before = width
-            if width > SETTLED * level and grid.m > LARGE:  # nor did this grid help: heavy tails
+            idle = idle + 1 if width > SETTLED * level else 0
+            if idle > 1 and grid.m > LARGE and width < VAGUE:  # no finer grid helps: heavy tails
                 return
             ratio, level = width / self.tolerance, width
             grow = max(2, min(math.ceil(math.sqrt(1.3 * ratio)), GROWTH))
