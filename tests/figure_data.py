@@ -328,4 +328,5 @@ def every_figure():
     yield "draw_mdp", "40 states", lambda: plots.draw_mdp(rv.domains.random_mdp(40, 2, 2))
     yield "solution", "300 states", lambda: plots.solution(rv.solve(rv.domains.random_walk(300)))
     yield "mdp", "chain", lambda: plots.mdp({}, rv.domains.chain())
+    yield "law", "chain", lambda: plots.law(rv.law(rv.domains.chain())["s0"])
     yield "frontier", "cliff", lambda: plots.frontier(cliff_frontier(), samples=500)

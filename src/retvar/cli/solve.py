@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from retvar.support.format import visible
 
 if TYPE_CHECKING:
     from retvar.exact import Attribution, MonteCarlo, Solution
+    from retvar.exact.law import Bracket, Law
 
 ROWS = 60  # of the printed table; JSON has all
 RETURNS = {"target_return": "the target's return", "off_policy_return": "off-policy return"}
@@ -24,6 +26,10 @@ OPTIONS: base.Options = {
     "order": (int, "Highest moment: 3 gives the skewness, 4 also the excess kurtosis."),
     **base.JSON,
     "plot": (base.PATH, "Draw value ± std to a PNG, SVG or PDF file."),
+    "law": (
+        "STATE",
+        "Bracket the law of the return of this STATE: quantiles, CVaR, probabilities.",
+    ),
     "check": (bool, "Compare with 10,000 sampled returns from each state."),
     "why": ("STATE", "Show where the variance from this state arises; --plot draws that."),
 }
@@ -48,6 +54,15 @@ def solve(domain: str, **args: Any) -> None:
     if args["why"] is not None:
         why = solution.attribution(args["why"])
         plain["why"], text, figure = _why(why), f"{text}\n\n{why}", why.plot
+    if args["law"] is not None:
+        state = base.whole_number(args["law"])
+        found = solution.law()[args["law"] if state is None else state]
+        rows = {**found.rows(), **_probabilities(found)}
+        plain["law"] = {"at": found.name, **{name: list(x) for name, x in rows.items()}}
+        table = [f"{name:14}{bracket}" for name, bracket in rows.items()]
+        heading = f"law of the return of {visible(found.name)}; brackets contain the truth"
+        text = "\n".join([text, "", heading, *table, *found.notes])
+        figure = partial(rv.plots.law, found)
     base.show(args, plain, text, figure)
 
 
@@ -59,6 +74,15 @@ def _why(found: Attribution) -> dict[str, Any]:
         "by_state": found.by_state.tolist(),
         "top": [contribution._asdict() for contribution in found.top()],
     }
+
+
+def _probabilities(found: Law) -> dict[str, Bracket]:
+    """Probabilities of returns below 0, and below the mean by one and two std."""
+    limits = {"below 0": 0.0}
+    for k in (1, 2):
+        x = found.mean - k * found.std.middle
+        limits[f"below {x:.4g}"] = float(f"{x:.4g}")
+    return {name: found.probability_below(x) for name, x in limits.items()}
 
 
 def _to_dict(solution: Solution, sampled: MonteCarlo | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from retvar.exact.fixed_points import (
     expected_updates,
     fixed_point,
 )
+from retvar.exact.law import Law, law
 from retvar.exact.sampling import MonteCarlo, monte_carlo
 from retvar.exact.several import SeveralReturns
 from retvar.exact.solution import Solution, StateSolution, solve
@@ -17,6 +18,7 @@ __all__ = [
     "Attribution",
     "Estimates",
     "FixedPoint",
+    "Law",
     "MonteCarlo",
     "Node",
     "SeveralReturns",
@@ -24,6 +26,7 @@ __all__ = [
     "StateSolution",
     "expected_updates",
     "fixed_point",
+    "law",
     "monte_carlo",
     "solve",
     "stationary_distribution",

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from retvar.exact.law import Law
+
 __all__ = ["Solution", "StateSolution", "solve"]
 
 Array = NDArray[np.float64]
@@ -337,6 +339,17 @@ class Solution(HigherMoments, Shown):
         s3     go      end         50.0%               50.0%
         """
         return attribution(self, state)
+
+    def law(self, tolerance: float = 1e-3) -> Law:
+        """The law of the return in every state, as a bracket: see :func:`retvar.law`.
+
+        >>> import retvar as rv
+        >>> print(rv.solve(rv.domains.chain(lam=1)).law()["s3"].probability_below(0))
+        [0.157..., 0.159...]
+        """
+        from retvar.exact.law import law_of
+
+        return law_of(self, tolerance)
 
     def plot(self, states: Iterable[int | str] | None = None) -> Figure:
         """Draw it, all states or some, by :func:`retvar.plots.solution`.

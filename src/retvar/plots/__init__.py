@@ -3,10 +3,10 @@
 A figure is made in two steps: its data, as small records that can be looked at without drawing, and
 the drawing. ``lines`` has all curves of simulations, ``comparison`` those of sweeps, ``maps`` all
 heat maps, ``states`` values and spreads by state, ``calibration`` observed returns, ``graph`` an
-MDP, ``frontier`` the result of :func:`retvar.frontier`, ``attribution`` where a variance arises,
-``paper`` networks and Table 1. They share ``panels`` (lines with bands, axes, ticks, labels next to
-data), ``estimates`` (columns and titles) and ``style`` (colours, text, legends, :func:`save`). All
-return a matplotlib ``Figure``.
+MDP, ``frontier`` the result of :func:`retvar.frontier`, ``law`` the law of a return,
+``attribution`` where a variance arises, ``paper`` networks and Table 1. They share ``panels``
+(lines with bands, axes, ticks, labels next to data), ``estimates`` (columns and titles) and
+``style`` (colours, text, legends, :func:`save`). All return a matplotlib ``Figure``.
 
 Examples
 --------
@@ -23,6 +23,7 @@ from retvar.plots.calibration import calibration, check, observed_returns
 from retvar.plots.comparison import comparison, sensitivity_curves
 from retvar.plots.frontier import frontier
 from retvar.plots.graph import draw_mdp
+from retvar.plots.law import law
 from retvar.plots.lines import (
     final_estimates,
     large_returns,
@@ -53,6 +54,7 @@ __all__ = [
     "final_estimates",
     "frontier",
     "large_returns",
+    "law",
     "learning_curves",
     "mdp",
     "networks",

@@ -1,0 +1,235 @@
+"""The law of the return in every state, as a bracket that certainly contains it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from retvar.exact.law_bounds import SHARE, Bounds, Refinement
+from retvar.exact.solution import Solution, solve
+from retvar.support import arguments
+from retvar.support.errors import ConvergenceError, InputError
+from retvar.support.format import align, number, visible
+
+if TYPE_CHECKING:
+    from retvar.mdp import MDP
+    from retvar.mdp.weighted_edges import Estimand
+
+__all__ = ["Bracket", "Law", "law", "law_of"]
+
+Array = NDArray[np.float64]
+FINEST = 1e-8  # tolerance, in std, that grids may meet
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of summaries
+
+
+class Bracket(NamedTuple):
+    """A number that certainly lies between two others; or arrays of such, one entry a state.
+
+    >>> print(Bracket(1.23456, 1.23499))
+    [1.23456, 1.23499]
+    """
+
+    low: Any
+    high: Any
+
+    def __str__(self) -> str:
+        width = float(np.max(self.high - self.low))
+        if not (0 < width < math.inf) or np.ndim(self.low):
+            return f"[{self.low}, {self.high}]" if np.ndim(self.low) else number(self.low)
+        decimals = int(np.clip(1 - math.floor(math.log10(width)), 0, 12))
+        low, high = (f"{x:.{decimals}f}" for x in self)
+        return f"[{low}, {high}]" if low != high else low
+
+    @property
+    def middle(self) -> Any:
+        """Half-way between the ends."""
+        return (self.low + self.high) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of the return in every state; index it by state for that of one.
+
+    Every answer is a :class:`Bracket` that certainly contains the truth: two arrays with one entry
+    a state, or two numbers for one state. States with an infinite variance have NaN. `width` says
+    how wide the brackets of the std and of CVaR 5%, lower and upper, are at most, in std, rounding
+    aside.
+
+    >>> import retvar as rv
+    >>> found = rv.law(rv.domains.chain(lam=1), tolerance=1e-4)
+    >>> found.cvar(0.05).middle.round(2)    # of a normal distribution: mean − 2.0627 std
+    array([-0.13, -0.57, -0.92, -1.06])
+    >>> print(found["s0"].quantile(0.5))
+    [3.98..., 4.01...]
+    """
+
+    solution: Solution
+    tolerance: float
+    width: Array
+    _bounds: Bounds
+    state: int | None = None  #: the one that this is about; None: all
+
+    @property
+    def mdp(self) -> MDP:
+        """The MDP."""
+        return self.solution.mdp
+
+    @property
+    def name(self) -> str:
+        """The name of the state."""
+        return "all states" if self.state is None else self.mdp.state_name(self.state)
+
+    @property
+    def _chosen(self) -> slice:
+        return slice(None) if self.state is None else slice(self.state, self.state + 1)
+
+    @cached_property
+    def _mean(self) -> Array:
+        found = self.solution
+        return np.where(np.isfinite(found.variance), found.mean, np.nan)[self._chosen]
+
+    @property
+    def mean(self) -> Any:
+        """Mean: exact, a number or one a state."""
+        return self._mean if self.state is None else float(self._mean[0])
+
+    def _bracket(self, ends: tuple[Array, Array], shift: float = 1.0) -> Bracket:
+        found = (x + shift * self._mean for x in ends)  # NaN where there is no answer
+        return Bracket(*(found if self.state is None else (float(x[0]) for x in found)))
+
+    @property
+    def variance(self) -> Bracket:
+        """Variance."""
+        return self._bracket(self._bounds.variance(), 0.0)
+
+    @property
+    def std(self) -> Bracket:
+        """Standard deviation."""
+        low, high = self._bounds.variance()
+        return self._bracket((np.sqrt(low), np.sqrt(high)), 0.0)
+
+    def cvar(self, share: float = SHARE, tail: str = "lower") -> Bracket:
+        """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
+        share = arguments.level("share", share)
+        lower = arguments.choice("tail", tail, ("lower", "upper")) == "lower"
+        return self._bracket((self._bounds.worst if lower else self._bounds.best)(share))
+
+    def quantile(self, share: float) -> Bracket:
+        """The return that a `share` of returns does not exceed; wide where the law has a gap."""
+        return self._bracket(self._bounds.quantile(arguments.level("share", share)))
+
+    def probability_below(self, limit: ArrayLike) -> Bracket:
+        """Probability of a return below `limit`: one number, or one a state."""
+        x = arguments.numbers("limit", limit, self._mean.size)
+        return self._bracket(self._bounds.below(x - self.solution.mean[self._chosen]), 0.0)
+
+    def distribution(self, points: int = 241) -> tuple[Array, Array, Array]:
+        """Of one state: limits, and brackets of the probability of a return below each.
+
+        The limits go from where nearly no return is below to where nearly all are.
+
+        >>> import retvar as rv
+        >>> x, low, high = rv.law(rv.domains.chain())["s0"].distribution()
+        >>> bool(np.all(low <= high)), round(float(high[0]), 3), round(float(low[-1]), 3)
+        (True, 0.001, 0.999)
+        """
+        ends = self.quantile(1e-3).low, self.quantile(1 - 1e-3).high
+        pad = 0.02 * (ends[1] - ends[0]) or 0.5
+        x = np.linspace(ends[0] - pad, ends[1] + pad, points)
+        same = self._bounds.of(np.zeros(points, dtype=np.intp))
+        return x, *same.below(x - self.mean)
+
+    def rows(self) -> dict[str, Bracket]:
+        """What a summary shows: std, quantiles and both tails, by name."""
+        rows = {"std": self.std, f"CVaR {SHARE:.0%}": self.cvar()}
+        rows |= {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
+        return {**rows, f"best {SHARE:.0%}": self.cvar(tail="upper")}
+
+    @property
+    def reached(self) -> bool:
+        """Whether all states are within the tolerance."""
+        return bool(np.max(self.width) <= self.tolerance)
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence if the tolerance was not reached, and one for infinite variances."""
+        if self.reached:
+            return self.solution.notes
+        wide = f"std and CVaR are known to {np.max(self.width):.1g} std in the widest state, "
+        return [f"{wide}not to {self.tolerance:g}", *self.solution.notes]
+
+    def __len__(self) -> int:
+        return self._mean.size
+
+    def __getitem__(self, state: int | str) -> Law:
+        s = self.mdp.state_index(state)
+        at = s if self.state is None else 0
+        return Law(self.solution, self.tolerance, self.width, self._bounds.of(np.array([at])), s)
+
+    def __repr__(self) -> str:
+        return f"Law({visible(self.name)}, within {np.max(self.width):.1g} std)"
+
+    def summary(self, most: int = 100) -> str:
+        """The brackets of one state; a table of the middles of the first `most` states."""
+        rows = self.rows()
+        if self.state is not None:
+            lines = [f"{'mean':14}{number(self.mean)}", *(f"{k:14}{x}" for k, x in rows.items())]
+            return "\n".join([f"return of {visible(self.name)}", *lines, *self.notes])
+        columns = [self.mean[:most], *(x.middle[:most] for x in rows.values())]
+        table = [["state", "mean", *rows]]
+        for s, numbers in enumerate(zip(*columns, strict=True)):
+            table.append([visible(self.mdp.state_name(s)), *(f"{x:.4g}" for x in numbers)])
+        rest = len(self) + 1 - len(table)
+        return "\n".join(
+            [*align(table), *[f"… and {rest:,} more states"] * (rest > 0), *self.notes]
+        )
+
+    __str__ = summary
+
+
+def law(
+    mdp: MDP,
+    target: object = None,
+    behaviour: object = None,
+    estimand: Estimand = "target_return",
+    lam: ArrayLike | None = None,
+    *,
+    tolerance: float = 1e-3,
+) -> Law:
+    """Bracket the law of the λ-return of every state; the other arguments are those of `solve`.
+
+    Two laws on a grid, one above and one below in convex order, enclose that of the return. They
+    are refined until in every state the std and the CVaR of 5%, lower and upper, are known within
+    `tolerance` std, or half a minute of work is spent; :attr:`Law.width` then says how wide they
+    are. Probabilities and quantiles have the width they have: at an atom a probability covers it,
+    in a gap of the law a quantile covers that.
+
+    Normal noise, γ = 1 and importance ratios make returns without bounds; brackets hold all the
+    same, wherever the variance is finite.
+
+    >>> import retvar as rv
+    >>> cliff = rv.law(rv.MDP.from_gymnasium("CliffWalking-v1", gamma=0.9))
+    >>> print(cliff[36].cvar(0.05))
+    [-397.82..., -397.81...]
+    """
+    return law_of(solve(mdp, target, behaviour, estimand, None, lam), tolerance)
+
+
+def law_of(solution: Solution, tolerance: float = 1e-3) -> Law:
+    """The law of the returns that a solution is about."""
+    tolerance = arguments.between("tolerance", tolerance, 1.0, "must lie between 0 and 1, in std")
+    if tolerance < FINEST:
+        raise InputError("tolerance", tolerance, f"must be at least {FINEST:g}: no grid is finer")
+    refinement = Refinement(solution, tolerance)
+    for bounds in refinement.iterates():  # noqa: B007
+        pass
+    low, high = (np.sqrt(x) for x in bounds.variance())
+    wrong = ((solution.std < low) | (solution.std > high)) & refinement.finite
+    if wrong.any() or np.any(bounds.contradicts() & refinement.finite):
+        raise ConvergenceError("the variance lies outside the bracket of the law: please report it")
+    return Law(solution, tolerance, bounds.width(refinement.std), bounds)

@@ -1,0 +1,301 @@
+"""A bracket of the law of the return in convex order: what it says, and how it is refined.
+
+With ψ⁻ ≤ ψ ≤ ψ⁺ for ψ(x) = E(x − X)₊, and X = G − g of mean 0:
+
+    variance         2∫(ψ(x) − x₊)dx
+    CVaR of p        max_x (x − ψ(x)/p)                                    of the worst share p
+    P(X < x)         at most (ψ⁺(y) − ψ⁻(x))/(y − x) for y > x, at least that for y < x
+    quantile of p    where ψ⁻(x) − px ≤ min_y (ψ⁺(y) − py)
+
+`slack` bounds how far rounding, and the residual of g, move ψ; `slack_std` how far the std.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.exact.law_operators import Grid, Lines, Operators, Steps
+from retvar.exact.moments import deviation, mean_reward
+from retvar.mdp.linear import EPSILON, Resolvent, reaching
+from retvar.support.errors import InputError
+
+if TYPE_CHECKING:
+    from retvar.exact.solution import Solution
+
+__all__ = ["SHARE", "Bounds", "Refinement"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+SHARE = 0.05  # of the CVaR that is refined, at both ends
+FIRST = 129  # points of the first grid
+REACH = 12.0  # std from the mean to the ends of the first grid, at most
+FARTHEST = 1e4  # of any grid
+GROWTH = 8  # most that a grid grows at once
+SETTLED = 0.8  # of the width left after half a horizon: the grid limits it, not the steps
+BUDGET = 1.5e10  # multiplications: half a minute
+MOST = 12_000_000  # edges times points of one grid: a gigabyte
+LARGE = 1_025
+VAGUE = 0.3  # width in std from which the lower side does not tell where mass is
+FEWEST = 17  # points of a grid
+NEGLIGIBLE = SHARE / 100  # share of the tolerance that W may have at the ends of a grid
+SMALLEST = 1e-130  # reward
+MARGIN = 1.25  # by which a grid goes on beyond
+STEEP = 1e-12  # slopes that differ by less are taken for equal
+
+
+class Bounds(NamedTuple):
+    """ψ⁻ ≤ ψ ≤ ψ⁺ on a grid, for each state; a bracket of everything else."""
+
+    points: Array  #: [state, point]
+    right: Mask  #: whether a point lies right of 0
+    above: Array  #: ψ⁺ − x₊ at the points
+    lines: Lines  #: whose highest is ψ⁻
+    slack: Array
+    slack_std: Array
+    escapes: Mask  #: whether returns may lie outside the grid
+    known: Array  #: the variance of `solve`, which says how much of it lies there
+
+    def of(self, rows: NDArray[np.intp]) -> Bounds:
+        """Those of some states."""
+        lines = Lines(*(x[rows] for x in self.lines))
+        chosen: Any = (lines if x is self.lines else np.asarray(x)[rows] for x in self)
+        return Bounds(*chosen)
+
+    @property
+    def _upper(self) -> Array:
+        """ψ⁺ at the points."""
+        return np.asarray(self.above + np.maximum(self.points, 0.0) + self.slack[:, None])
+
+    @property
+    def _lower(self) -> tuple[Array, Array]:
+        """Intercepts and slopes of the lines, between those of 0 and x."""
+        flat = np.zeros((self.points.shape[0], 1))
+        slope = np.hstack([flat, self.lines.slope + self.right, flat + 1])
+        intercept = self.lines.height - self.lines.slope * self.points - self.slack[:, None]
+        return np.hstack([flat, intercept, flat]), np.clip(slope, 0.0, 1.0)
+
+    def inside(self) -> tuple[Array, Array]:
+        """2∫W on the grid, of lines (in each gap up to where two meet) and of chords."""
+        gap = np.diff(self.points, axis=1)
+        height, slope = self.lines
+        bent = slope.copy()  # right of 0
+        bent[np.arange(len(bent)), np.argmax(self.right, axis=1) - 1] -= 1.0
+        at_left, at_right = bent[:, :-1], slope[:, 1:]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            meet = height[:, 1:] - at_right * gap - height[:, :-1]
+            meet = np.nan_to_num(meet / (at_left - at_right), nan=0.0)
+        t = np.clip(meet, 0.0, gap)
+        rest = gap - t
+        lines = height[:, :-1] * t + at_left * t**2 / 2 + height[:, 1:] * rest
+        lines -= at_right * rest**2 / 2
+        chords = ((self.above[:, 1:] + self.above[:, :-1]) * gap).sum(axis=1)
+        wide = 2 * (self.points[:, -1] - self.points[:, 0]) * self.slack
+        return 2 * np.maximum(lines, 0.0).sum(axis=1) - wide, chords + wide
+
+    def variance(self) -> tuple[Array, Array]:
+        """2∫W; where returns may lie outside the grid, what lies there is known from `solve`."""
+        low, high = self.inside()
+        ends = []
+        for sign, end in ((-1, low), (1, high)):
+            whole = np.where(self.escapes, self.known + sign * (high - low), end)
+            std = np.sqrt(np.maximum(whole, 0.0)) + sign * self.slack_std
+            ends.append(np.maximum(std, 0.0) ** 2)
+        return ends[0], ends[1]
+
+    def contradicts(self) -> Mask:
+        """Whether the variance of `solve` is below what lies on the grid alone."""
+        low = np.sqrt(np.maximum(self.inside()[0], 0.0))
+        return np.asarray(low - self.slack_std > np.sqrt(self.known) + self.slack_std)
+
+    def worst(self, share: float) -> tuple[Array, Array]:
+        """The mean of the worst share; the high end where two lines meet, one on either side."""
+        low = np.max(self.points - self._upper / share, axis=1)
+        a, f = self._lower
+        left, right = share - f[:, :-1], f[:, 1:] - share
+        across, total = (left >= 0) & (right >= 0), left + right
+        with np.errstate(divide="ignore", invalid="ignore"):
+            meet = (a[:, :-1] * right + a[:, 1:] * left) / total
+        meet = np.where(total > 0, meet, np.maximum(a[:, :-1], a[:, 1:]))
+        return low, -np.max(np.where(across, meet, -np.inf), axis=1) / share
+
+    def best(self, share: float) -> tuple[Array, Array]:
+        """The mean of the best share: the rest has the mean that makes it 0 together."""
+        low, high = self.worst(1 - share)
+        factor = (1 - share) / share
+        return -factor * high, -factor * low
+
+    def quantile(self, share: float) -> tuple[Array, Array]:
+        """Where the lines lie below the least of ψ⁺(y) − py."""
+        level = np.min(self._upper - share * self.points, axis=1, keepdims=True)
+        level = level + self.slack[:, None]
+        a, f = self._lower
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = (level - a) / (f - share)
+        low = np.max(np.where(f < share - STEEP, ends, -np.inf), axis=1)
+        return low, np.min(np.where(f > share + STEEP, ends, np.inf), axis=1)
+
+    def below(self, x: Array) -> tuple[Array, Array]:
+        """P(X < x), one x for each state."""
+        a, f = self._lower
+        at = np.max(a + f * x[:, None], axis=1, keepdims=True)
+        apart = self.points - x[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = (self._upper - at) / apart
+        low = np.max(np.where(apart < 0, slopes, 0.0), axis=1)
+        high = np.min(np.where(apart > 0, slopes, 1.0), axis=1)
+        return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+    def width(self, std: Array) -> Array:
+        """How wide std and CVaR are, in std, beyond what rounding makes of them."""
+        low, high = map(np.sqrt, self.variance())
+        tails = [high - low for low, high in (self.worst(SHARE), self.best(SHARE))]
+        tail = np.maximum(*tails) - 4 * self.slack / SHARE
+        reach = self.points[:, -1] - self.points[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rounding = 2 * self.slack_std + np.where(std > 0, 4 * reach * self.slack / std, 0.0)
+        widest = np.maximum(np.maximum(high - low - rounding, tail), 0.0)
+        return np.divide(widest, std, out=np.zeros_like(std), where=std > 0)
+
+
+@dataclass(eq=False)
+class Refinement:
+    """The bracket of a solution, refined until it is narrow enough or the budget is spent."""
+
+    solution: Solution
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        found, edges = self.solution, self.solution._edges
+        H, g = found._bootstrap, found.mean
+        epsilon = deviation(edges, H, g)
+        residual = edges.expect(epsilon)
+        self.finite = np.isfinite(found.variance)
+        scale = float(np.max(np.abs(edges.eta * edges.reward) + edges.eta * edges.reward_std))
+        if scale and not SMALLEST < scale < 1 / SMALLEST:
+            raise InputError("reward", f"up to {scale:.3g}", "scale rewards; their squares vanish")
+        self.steps = Steps.of(edges, epsilon - residual[edges.state], self.finite)
+        self.std = np.where(self.finite, np.sqrt(np.maximum(found.variance, 0.0)), 0.0)
+        sizes = [edges.eta * edges.reward, mean_reward(edges, H), edges.decay * g[edges.next_state]]
+        size = np.max(np.abs([*sizes, g[edges.state]]), axis=0)
+        largest = np.zeros(edges.n)
+        np.maximum.at(largest, edges.state, size)
+        number = np.bincount(self.steps.of_edge, minlength=edges.n)
+        rounding = EPSILON * (16 * largest + (4 * number + 1_000) * self.std) + np.abs(residual)
+        self._set_slack(np.where(self.finite, rounding, 0.0))
+        self.slack_std += found.error * self.std
+        start = self.std * (1 + 1e-9) + 2 * self.slack_std
+        self.start = np.maximum(start, np.finfo(float).tiny)
+        self.support = self.steps.extremes(FARTHEST * self.start)
+
+    def _set_slack(self, rounding: Array) -> None:
+        """How far errors of this size in each step move the return, in the mean and in L₂."""
+        s = self.steps
+        decay = s.matrix(s.d)
+        once = Resolvent(decay)
+        self.horizon = float(np.max(once.solve(np.ones(s.n)).x))
+        moved = once.solve(rounding).x
+        squares = rounding**2 + 2 * rounding * (decay @ moved)
+        scale = float(np.max(squares, initial=0.0)) or 1.0
+        second = Resolvent(s.matrix(s.d**2)).solve(squares / scale).x
+        self.slack = 1.01 * np.maximum(moved, 0.0)
+        self.slack_std = 1.01 * np.sqrt(np.maximum(second, 0.0)) * np.sqrt(scale)
+
+    def iterates(self, every: int | None = None) -> Iterator[Bounds]:
+        """The bracket after each `every` steps (default: half a horizon), to the last."""
+        grid = self._grid(min(FIRST, max(FEWEST, MOST // self.steps.row.size)))
+        upper, lines = self._scarf(grid.points), Lines(*np.zeros((2, *grid.points.shape)))
+        work, level, idle = 0.0, np.inf, 0
+        while True:
+            operators, before = Operators(self.steps, grid), np.inf
+            steps = every or max(16, math.ceil(self.horizon / 2))
+            steps = max(1, min(steps, int((BUDGET - work) / operators.entries)))
+            while True:
+                for _ in range(steps):
+                    upper, lines = operators.spread(upper), operators.gather(lines)
+                bounds = self._bounds(grid, upper, lines)
+                yield bounds
+                width = float(np.max(bounds.width(self.std)))
+                work += steps * operators.entries
+                if width <= self.tolerance or work >= BUDGET:
+                    return
+                if width > SETTLED * before:
+                    break
+                before = width
+            idle = idle + 1 if width > SETTLED * level else 0
+            if idle > 1 and grid.m > LARGE and width < VAGUE:  # no finer grid helps: heavy tails
+                return
+            ratio, level = width / self.tolerance, width
+            grow = max(2, min(math.ceil(math.sqrt(1.3 * ratio)), GROWTH))
+            m = min(grow * (grid.m - 1) + 1, MOST // max(1, operators.size))
+            if m < 1.25 * grid.m:
+                return
+            del operators
+            finer = self._grid(m, bounds, max(ratio / grow**2, 1.0))
+            upper = np.minimum(grid.chord(upper, finer.points), self._scarf(finer.points))
+            lines, grid = grid.tangent(lines, finer.points), finer
+
+    def _scarf(self, x: Array) -> Array:
+        """The largest E(x − X)₊ of any law with mean 0 and this std (Scarf, 1958), less x₊."""
+        std = self.start[:, None]
+        return np.asarray(0.5 * std * (std / (np.hypot(std, x) + np.abs(x))))
+
+    def _grid(self, m: int, before: Bounds | None = None, ratio: float = 1.0) -> Grid:
+        """The first grid, or one with more points where the mass is; even where noise needs it."""
+        low, high = self.support if before is None else self._ends(before, ratio)
+        if before is None:
+            low, high = (np.clip(x, -REACH * self.start, REACH * self.start) for x in (low, high))
+        least = np.maximum(1e-6 * (high - low) + 1e-9 * self.start, 1e-290)
+        low, high = np.minimum(low, -least), np.maximum(high, least)
+        if before is None:
+            z, weight = np.stack([low, high], axis=1), np.ones((low.size, 1))
+        else:
+            z, gap = before.points, np.diff(before.points, axis=1)
+            turn = np.diff(np.diff(before._upper, axis=1) / gap, axis=1, prepend=0.0, append=1.0)
+            z = np.hstack(
+                [np.minimum(low, z[:, 0])[:, None], z, np.maximum(high, z[:, -1])[:, None]]
+            )
+            mass = np.maximum(turn[:, 1:] + turn[:, :-1], 0.0) / 2
+            weight = np.pad(np.sqrt(mass * gap), ((0, 0), (1, 1)))
+        grid = Grid.spread_like(z, weight, low, high, m)
+        noisy = np.bincount(self.steps.state, self.steps.sigma, self.steps.n) > 0
+        even = Grid.even(low, high, m)
+        points = np.where(noisy[:, None], even.points, grid.points)
+        return Grid(points, np.where(noisy, even.zero, grid.zero))
+
+    def _ends(self, bounds: Bounds, ratio: float) -> tuple[Array, Array]:
+        """Beyond where W⁻ becomes negligible; farther out where it does not, within the support.
+
+        `ratio` is what the next grid is to reach, in tolerances. Any ends make a bracket.
+        """
+        z, last, rows = bounds.points, bounds.points.shape[1] - 1, np.arange(self.steps.n)
+        least = NEGLIGIBLE * ratio * self.tolerance * self.start
+        seen = bounds.lines.height > least[:, None]
+        first, final = np.argmax(seen, axis=1), last - np.argmax(seen[:, ::-1], axis=1)
+        low, high = z[rows, np.maximum(first - 1, 0)], z[rows, np.minimum(final + 1, last)]
+        vague = bounds.width(self.std) > VAGUE
+        low = np.where(vague, z[:, 0], np.where(first == 0, 2.0, MARGIN) * low)
+        high = np.where(vague, z[:, -1], np.where(final == last, 2.0, MARGIN) * high)
+        return np.maximum(low, self.support[0]), np.minimum(high, self.support[1])
+
+    def _bounds(self, grid: Grid, upper: Array, lines: Lines) -> Bounds:
+        slacks = self.slack, self.slack_std
+        return Bounds(
+            grid.points, grid.right, upper, lines, *slacks, self._escapes(grid), self.std**2
+        )
+
+    def _escapes(self, grid: Grid) -> Mask:
+        """States whose returns may lie outside the grid."""
+        s, low, high = self.steps, grid.points[:, 0], grid.points[:, -1]
+        rounding = 1e-12 * (high - low)[s.of_edge]
+        ends = (s.epsilon + s.d * x[s.next_state] for x in (low, high))
+        least, greatest = ends
+        escapes = (least < low[s.of_edge] - rounding) | (greatest > high[s.of_edge] + rounding)
+        escapes |= s.sigma[s.row] > 0
+        goal = np.bincount(s.of_edge, escapes, s.n) > 0
+        return reaching(s.matrix((s.d > 0).astype(float)), goal)
