@@ -17,6 +17,7 @@ from retvar.plots.graph import MAX_STATES, draw_mdp
 from retvar.plots.maps import COLOUR_MAPS, HeatMap, add_bar, draw_map, grid_cells
 from retvar.plots.style import BLUE, LIGHT_BLUE, Array, Figure, shown
 from retvar.support import arguments
+from retvar.support.format import number
 
 LIST, ROW = 4.6, 0.24  # inches: width of the list, height of a bar
 NAMES = 2.1  # of the list
@@ -52,7 +53,7 @@ def attribution(found: Attribution, most: int = 10) -> Figure:
     'share of the variance'
     """
     arguments.instance("found", found, Attribution, "what solution.attribution returns")
-    title = shown(f"variance of the return from {found.state}: {found.variance:.4g}")
+    title = shown(f"variance of the return from {found.state}: {number(found.variance, 4)}")
     if found.note:
         return style.message_figure(title, found.note)
     bars, cells = bars_of(found, most), grid_cells(found.mdp.positions)
