@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from retvar.estimation.observations import ObservationEstimator
+from retvar.estimation.observations import NAMES, ObservationEstimator
 from retvar.estimation.states import StateEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
@@ -208,7 +208,7 @@ class Settings:
             return learner.online(states=count, **self._samples)
         built = features_for(self.experience, chunk["state"], self.features)
         if not td:
-            return ObservationEstimator(learner, built)
+            return ObservationEstimator(learner, built, bases_for(self.features))
         square = getattr(built, "largest_square", 1.0)
         steps = {
             name: Averaged(rule.alpha / square, rule.power)
@@ -223,13 +223,9 @@ class Settings:
             raise InputError("by", "least_squares", ACTIONS)
         if self._insists:
             return False
-        off_policy = "rho" in chunk and bool((np.asarray(chunk["rho"]) != 1.0).any())
-        shorter = bool(np.any(np.asarray(chunk.get("lam", learner.lam)) != 1.0))
-        why = "off-policy data" if off_policy else "λ below 1" if shorter else ""
-        why = "actions" if self.experience.pairs else why
-        if why:
-            self.remarks.append(f"TD learning, since {why} with features; approximate")
-        return bool(why)
+        if self.experience.pairs:
+            self.remarks.append("TD learning, since actions with features; approximate")
+        return self.experience.pairs
 
     def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
         """Lower κ to where the second moment of the traces stays finite under the ratios."""
@@ -292,7 +288,7 @@ def _refuse_features(experience: Experience, given: Any) -> None:
         raise InputError("features", given, f"are for observations; {experience.name} has states")
     if isinstance(given, str) and given == "deep":
         raise InputError("features", "'deep'", "deep critics are made by rv.deep.estimate(…)")
-    if not isinstance(given, Features) and given not in BASES:
+    if not isinstance(given, Features | list | tuple) and given not in BASES:
         choices = ", ".join(map(repr, BASES))
         raise InputError("features", literal(given), f"must be {choices}, or retvar.td.features")
 
@@ -314,6 +310,9 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
         return PerAction(basis, experience.action_count or int(observed[:, -1].max()) + 1)
     if isinstance(given, Features):
         return given
+    if isinstance(given, list | tuple):  # bases of a stack
+        given = next((x for x in given if isinstance(x, Features)), None)
+        return features_for(experience, observed, given)
     around = Polynomial.from_data(observed, degree=1)
     first, last = np.array(around.low), np.array(around.high)
     if low is not None and high is not None:
@@ -325,6 +324,20 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
     width = first.size
     memory = None if width in TILES else HASHED_WEIGHTS
     return TileCoding(first, last, tiles=TILES.get(width, 4), tilings=16, memory=memory)
+
+
+def bases_for(given: Any) -> Sequence[Any]:
+    """The bases of a stack: all, one family of features, or those of a list."""
+    if given is None:
+        return NAMES
+    if not isinstance(given, list | tuple):
+        return NAMES[:1]
+    found = [NAMES[0] if isinstance(x, Features) else x for x in given]
+    for x in found:
+        if x not in NAMES if isinstance(x, str) else not hasattr(x, "predict"):
+            choices = ", ".join(map(repr, NAMES))
+            raise InputError("features", literal(x), f"must be {choices}, features, or a base")
+    return found
 
 
 def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:
