@@ -36,6 +36,7 @@ FOLDS = 5
 FEWEST = 10  # segments; of fewer there are no folds
 WHOLE = 0.3  # a return may lack this share, and counts as whole
 MOST_ROWS = 60_000  # whose neighbours are asked, and whose held-out errors are
+LONG = 10  # segments that stay together in a sample
 WAVES = 400
 WIDTHS = (0.35, 0.8, 2.0)  # of waves, over the square root of the number of coordinates
 STRAIGHT = 0.1  # scale of the coordinates beside the waves
@@ -69,10 +70,7 @@ class Folds:
         self.fold = np.broadcast_to(own, moves.segments)[moves.segment]  #: of each row
         self.value = np.full(len(moves), constant_value(moves))  #: of the rows, held out
         self.end_value = np.full(len(moves.end_state), self.value[0])  #: where they were cut
-        size = np.bincount(moves.segment)
-        order = rng.permutation(moves.segments)
-        kept = order[: max(1, int(np.searchsorted(np.cumsum(size[order]), MOST_ROWS, "right")))]
-        self.sample = np.isin(moves.segment, kept)  #: rows of whole segments, for slow methods
+        self.sample = stretches(moves, rng)  #: rows of whole episodes, for slow methods
 
     def others(self) -> Iterator[Mask]:
         """The rows that are not held out, of each fold."""
@@ -98,6 +96,18 @@ class Folds:
         """Take over the values of a base."""
         self.value = held_out(base, self.moves.state, self.fold)
         self.end_value = held_out(base, self.moves.end_state, self.fold[self.moves.cut])
+
+
+def stretches(moves: EpisodeLog, rng: np.random.Generator) -> Mask:
+    """So many rows of whole episodes, or of long parts of them."""
+    ended = np.append(0, np.cumsum(moves.terminated | moves.cut)[:-1])  # episodes before each row
+    first = moves.segment[np.searchsorted(ended, ended)]  # segment in which its episode began
+    part = (moves.segment - first) // LONG
+    group = np.cumsum(np.append(0, (np.diff(ended) != 0) | (np.diff(part) != 0)))
+    size = np.bincount(group)
+    order = rng.permutation(len(size))
+    kept = order[: max(1, int(np.searchsorted(np.cumsum(size[order]), MOST_ROWS, "right")))]
+    return np.isin(group, kept)
 
 
 def held_out(base: Base, points: Array, fold: Integers) -> Array:
@@ -144,13 +154,12 @@ class Waves:
         self._frequency = rng.normal(size=(WAVES, d)) / (width[:, None] * np.sqrt(d))
         self._phase = rng.uniform(0.0, 2 * np.pi, WAVES)
         A, b = self._sums(moves, folds)
-        n = np.array([np.count_nonzero(rows) for rows in folds.others()])
-        A, b = A.sum(axis=0) - A[:-1], b.sum(axis=0) - b[:-1]
         fits = np.empty((len(RIDGES), folds.count, b.shape[1]))
-        for k, ridge in enumerate(RIDGES):
-            for f in range(folds.count):
-                penalty = np.append(np.full(b.shape[1] - 1, ridge), 0.0)
-                fits[k, f] = solve(A[f] / n[f] + np.diag(penalty), b[f] / n[f])
+        for f, rows in enumerate(folds.others()):
+            left, right = (np.delete(x, f, axis=0).sum(axis=0) for x in (A, b))
+            for k, ridge in enumerate(RIDGES * np.count_nonzero(rows)):
+                penalty = np.append(np.full(right.size - 1, ridge), 0.0)
+                fits[k, f] = solve(left + np.diag(penalty), right)
         self._columns = np.ascontiguousarray(fits.reshape(-1, b.shape[1]).T)
         use = np.flatnonzero(folds.whole)
         use = use[:: -(-len(use) // MOST_ROWS)]

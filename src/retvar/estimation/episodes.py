@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from retvar.support.errors import InputError
 from retvar.td.jit import compiled
 
-__all__ = ["EpisodeLog", "errors", "gathered", "lambda_returns", "missing", "room"]
+__all__ = ["EpisodeLog", "errors", "gathered", "lambda_returns", "missing"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -151,20 +151,14 @@ def number_segments(discount: Any, terminated: Any, cut: Any, longest: Any, segm
 
 
 def lambda_returns(log: EpisodeLog, value: Array, end_value: Array, lam: Any = 1.0) -> Array:
-    """The λ-return of each row; where an episode was cut, the value of its end is taken.
-
-    Each ratio multiplies what follows less the value (per-decision weights), so that the
-    expectation is that of the target policy whatever the value.
-    """
-    following = log.reward, log.discount, _per_row(lam, log)
-    return scan(*following, log.rho, log.terminated, log.cut, value, end_value)
+    """The λ-return of each row; where an episode was cut, the value of its end is taken."""
+    return value + errors(log, value, end_value, lam)[0]
 
 
 def missing(log: EpisodeLog, end: Array, power: int = 1, lam: Any = 1.0) -> Array:
     """What each return lacks where its episode was cut: (Πγλ)ⁿ times a number at the end."""
-    none, per_row = np.zeros(len(log)), _per_row(lam, log)
-    discount = (log.discount * per_row) ** power
-    return scan(none, discount, np.ones(len(log)), log.rho, log.terminated, log.cut, none, end)
+    nothing = np.zeros(len(log))
+    return _scanned(log, nothing, (log.discount * lam) ** power, 1.0, nothing, end)[0]
 
 
 def errors(
@@ -172,44 +166,23 @@ def errors(
 ) -> tuple[Array, Array, Array]:
     """G − J of the rows for λ-returns G, what its square lacks of (G − J)², and weights.
 
-    Off-policy they are sums of per-decision weighted terms, with the expectations of the target
-    policy; the weights are those of the terms of each row, on average.
+    Off-policy, each TD error is multiplied by the ratios up to it, so that expectations are those
+    of the target policy whatever J; the weights are those of a row's TD errors, on average.
     """
-    per_row = _per_row(lam, log)
+    error, square, weight = _scanned(log, log.reward, log.discount, lam, value, end_value)
+    return error, square - error**2 if log.off_policy else np.zeros(len(log)), weight
+
+
+def _scanned(
+    log: EpisodeLog, reward: Array, discount: Array, lam: Any, value: Array, end_value: Array
+) -> Array:
+    lams = np.ascontiguousarray(np.broadcast_to(np.asarray(lam, np.float64), len(log)))
+    size = max(float(np.abs(x).max(initial=0.0)) for x in (value, end_value, reward))
     found = np.empty((3, len(log)))
-    size = max(float(np.abs(x).max(initial=0.0)) for x in (value, end_value, log.reward))
     error_scan(
-        log.reward, log.discount, per_row, log.rho, log.terminated, log.cut, value, end_value,
+        reward, discount, lams, log.rho, log.terminated, log.cut, value, end_value,
         ROUNDING * size, found,
     )  # fmt: skip
-    return found[0], found[1] - found[0] ** 2 if log.off_policy else np.zeros(len(log)), found[2]
-
-
-def _per_row(lam: Any, log: EpisodeLog) -> Array:
-    return np.ascontiguousarray(np.broadcast_to(np.asarray(lam, np.float64), len(log)))
-
-
-@compiled
-def scan(
-    reward: Any, discount: Any, lam: Any, rho: Any, terminated: Any, cut: Any, value: Any,
-    end_value: Any,
-) -> Any:  # fmt: skip
-    """The λ-return of each row, backwards."""
-    following, value_after, found = 0.0, 0.0, np.empty(reward.size)
-    end = end_value.size
-    for t in range(reward.size - 1, -1, -1):
-        if terminated[t]:
-            following = reward[t]
-        elif cut[t]:
-            end -= 1
-            following = reward[t] + discount[t] * end_value[end]
-        else:
-            mixed = (1.0 - lam[t]) * value_after + lam[t] * following
-            following = reward[t] + discount[t] * mixed
-        if rho[t] != 1.0:
-            following = value[t] + rho[t] * (following - value[t])
-        found[t] = following
-        value_after = value[t]
     return found
 
 

@@ -19,14 +19,14 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from retvar.estimation.episodes import BLOCK, EpisodeLog, lambda_returns, room
+from retvar.estimation.episodes import BLOCK, EpisodeLog, lambda_returns
 from retvar.support.errors import ConvergenceError, InputError
 from retvar.td.features import Features
 
 __all__ = ["constant_value", "feature_values", "linear_values"]
 
 Array = NDArray[np.float64]
-KAPPA = 0.97
+KAPPA, OFF_POLICY = 0.97, 0.5  # the latter with importance ratios, whose products vary
 RIDGE = 1.0
 TOLERANCE = 1e-3  # largest change of the values, over their std, at which the iteration stops
 LEVEL = 0.1  # of the values' root mean square counts at least as their std
@@ -52,37 +52,28 @@ class Design:
         self.features, self._state = features, state
         size = features.size
         self.sums, self.squares = np.zeros(size), np.zeros(size)  #: Σφ and Σφ² of each feature
-        self.largest_square, entries = 0.0, 0  #: largest φᵀφ of a row
+        self.largest_square = 0.0  #: largest φᵀφ of a row
+        self._held: list[scipy.sparse.csr_array] | None = []
         for first in range(0, len(self), BLOCK):
             block = self._made(first)
             squares = block.data * block.data
             self.sums += np.bincount(block.indices, block.data, minlength=size)
             self.squares += np.bincount(block.indices, squares, minlength=size)
-            norms = np.bincount(
-                np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)), squares
-            )
+            rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
+            norms = np.bincount(rows, squares)
             self.largest_square = max(self.largest_square, float(norms.max(initial=0.0)))
-            entries += squares.size
-        dense = size <= MOST_DENSE and entries > DENSE * max(1, len(self) * size)
-        self._held = None if dense else self._hold(entries)
-        self._gram = sum(block.T @ block for _, block in self._blocks()) if dense else None
+            if first == 0 and size <= MOST_DENSE and block.nnz > DENSE * block.shape[0] * size:
+                self._held = None
+            if self._held is not None:
+                self._held.append(block)
+        gram = self._held is None
+        self._gram = sum(block.T @ block for _, block in self._blocks()) if gram else None
 
     def __len__(self) -> int:
         return len(self._state)
 
     def _made(self, first: int) -> scipy.sparse.csr_array:
         return _rows(self.features, self._state[first : first + BLOCK])
-
-    def _hold(self, entries: int) -> list[scipy.sparse.csr_array]:
-        """The rows, in memory or in files."""
-        indices, data, done, found = room(entries, np.int32), room(entries), 0, []
-        for first in range(0, len(self), BLOCK):
-            block = self._made(first)
-            here = slice(done, done + block.nnz)
-            indices[here], data[here], done = block.indices, block.data, here.stop
-            parts = data[here], indices[here], block.indptr.astype(np.int32)
-            found.append(scipy.sparse.csr_array(parts, shape=block.shape))
-        return found
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
         """All rows, some at a time: as they are held, or dense."""
@@ -176,8 +167,9 @@ def feature_values(log: EpisodeLog, features: Features) -> Array:
     design, ends = Design(features, log.state), Design(features, log.end_state)
     weights = np.append(np.zeros(features.size), constant_value(log))
     value, end_value, change = design.values(weights), ends.values(weights), math.inf
+    kappa = OFF_POLICY if log.off_policy else KAPPA
     for _ in range(MOST_ITERATIONS):
-        target = lambda_returns(log, value, end_value, KAPPA)
+        target = lambda_returns(log, value, end_value, kappa)
         size = max(float(target.std()), LEVEL * math.sqrt(float(np.mean(target**2))))
         precision = FINER * max(TOLERANCE * size, min(change, size))
         weights = design.regress(target, RIDGE, weights, precision)

@@ -34,9 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import t as student
 
-from retvar.estimation.episodes import EpisodeLog, missing, room
+from retvar.estimation.episodes import EpisodeLog, missing
 from retvar.support import arguments
-from retvar.support.errors import InputError
 from retvar.td.jit import compiled
 
 __all__ = ["LocalSpread", "Neighbours", "neighbours_of"]
@@ -149,7 +148,7 @@ class Neighbours:
         self.segments = int(np.max(segment)) + 1  #: how many there are
         self.scale = _scale(points)  #: by which coordinates are divided
         self.order = in_boxes(points, self.scale)  #: visits that are near one another together
-        self._points = room((points.shape[1], len(points)))
+        self._points = np.empty((points.shape[1], len(points)))
         for j, scale in enumerate(self.scale):
             np.divide(points[self.order, j], scale, out=self._points[j])
         starts = np.arange(0, len(points), BOX)
@@ -220,10 +219,7 @@ class Neighbours:
 
     def at(self, places: ArrayLike, left_out: Integers | None = None) -> LocalSpread:
         """The spread at places [place, coordinate]; each may leave out a segment."""
-        points, width = np.asarray(places, dtype=np.float64), len(self._points)
-        if points.ndim != 2 or points.shape[1] != width or not np.isfinite(points).all():
-            shape = f"an array of shape {points.shape}"
-            raise InputError("places", shape, f"must be finite numbers [place, {width}]")
+        points = np.asarray(places, dtype=np.float64)
         if not self.enough:
             nan, none = np.full(len(points), np.nan), np.zeros(len(points), dtype=bool)
             return LocalSpread(nan, nan, nan, nan, none, np.full(len(points), TOO_FEW))
@@ -263,7 +259,8 @@ class Neighbours:
         note = np.where(far, [FAR_AWAY.format(d) for d in distance], note)
         log_error = self._log_error(fit, nearer[:, VARIANCE], df)
         log_error[still] = np.nan  # how sure that is, is not known
-        return LocalSpread(fit[:, VARIANCE], log_error, df, distance, far, note)
+        variance = np.where(fit[:, VARIANCE] < 0, np.nan, fit[:, VARIANCE])  # weighted squares
+        return LocalSpread(variance, log_error, df, distance, far, note)
 
     def _choose_locally(self, found: Array) -> Integers:
         """Which of several numbers of neighbours, rising, to take at each place [place, number].

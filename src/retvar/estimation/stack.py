@@ -55,7 +55,9 @@ ENDS_AT_ONCE = "episodes near here end at once"
 FEW_EFFECTIVE = "too few effective episodes near ({:.1f})"
 FEW_EPISODES = "fewer than ten episodes: no intervals, and no spread; log more"
 ALL_CUT = "all returns are cut off early: longer episodes would help"
-NOT_APART = "the observations do not tell the return apart: a constant forecasts held-out returns as well"
+NOT_APART = (
+    "the observations do not tell the return apart: a constant forecasts held-out returns as well"
+)
 HOPELESS = (
     "is off-policy with an effective sample size of {:.1f} of {:,} episodes: the policies differ "
     "too much over a horizon of 1/(1 − γ)"
@@ -145,6 +147,7 @@ class Stack:
     """Bases, their weights, and the spread around the mixture of them."""
 
     def __init__(self, log: EpisodeLog, bases: Sequence[Base], seed: int = 0) -> None:
+        refuse_hopeless(log)
         folds = Folds(log, seed)
         self.folds, self.rows = folds.count, len(log)
         self.bases = list(bases) if self.folds > 1 else list(bases[:1])
@@ -164,7 +167,6 @@ class Stack:
         self._value, ends = mixed(self.weights, at_rows), mixed(self.weights, at_ends)
         self._return = self._value + errors(small, self._value, ends)[0]
         self._error, beyond, self._weight = errors(small, self._value, ends, small.lam)
-        self._refuse_hopeless()
         self.near = neighbours_of(small, self._error, beyond)
 
     def _find_weights(self, values: Array, ends: Array) -> Array:
@@ -185,12 +187,6 @@ class Stack:
             w = best_mixture((values - value - error)[:, use] / local)
         return w
 
-    def _refuse_hopeless(self) -> None:
-        first = np.unique(self._log.segment, return_index=True)[1]
-        effective = float(effective_size(self._weight[first]))
-        if self._log.off_policy and effective < FEWEST_EFFECTIVE:
-            raise InputError("experience", "log", HOPELESS.format(effective, len(first)))
-
     # ------------------------------------------------------------------ questions
 
     def at(self, places: Array) -> Place:
@@ -208,8 +204,8 @@ class Stack:
         parts = [self._around(places[first : first + BLOCK]) for first in blocks]
         rough, ended, effective = (np.concatenate(x) for x in list(zip(*parts, strict=True))[1:])
         spread = LocalSpread.joined([part[0] for part in parts])
-        few = effective < FEWEST_EFFECTIVE
-        note = np.where(np.isfinite(ended), ENDS_AT_ONCE, spread.note)
+        few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
+        note = np.where(np.isfinite(ended) & (spread.note == ""), ENDS_AT_ONCE, spread.note)
         too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
         note = np.where(too_rough & ~spread.far, ROUGH_HERE, note)
         note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
@@ -227,7 +223,7 @@ class Stack:
         over = self._steps_left[rows] < AT_ONCE
         with np.errstate(invalid="ignore"):
             ended = (over * self._return[rows]).sum(axis=1) / over.sum(axis=1)
-        ended[2 * over.sum(axis=1) < NEAREST] = np.nan
+        ended[(2 * over.sum(axis=1) < NEAREST) | self._all_short] = np.nan
         return self.near.of(near), rough, ended, effective_size(self._weight[all_rows])
 
     # ------------------------------------------------------------------ held-out figures
@@ -239,6 +235,11 @@ class Stack:
         rows = np.arange(len(self._log))
         last = ends[np.searchsorted(ends, rows)]
         return np.where(self._log.terminated[last], last - rows, np.inf)
+
+    @cached_property
+    def _all_short(self) -> bool:
+        """Whether most rows are near the end of their episode."""
+        return bool(np.mean(self._steps_left < AT_ONCE) > 0.5)
 
     @cached_property
     def held_out(self) -> HeldOut:
@@ -267,7 +268,9 @@ class Stack:
         sums, n = (np.bincount(self._fold + 1, x) for x in (total, self._use))
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = ((sums.sum() - sums) / (n.sum() - n))[self._fold + 1]
-        around, left = ((x[self._use]) ** 2 for x in (self._return - mean, self._return - self._value))
+        around, left = (
+            (x[self._use]) ** 2 for x in (self._return - mean, self._return - self._value)
+        )
         gain = np.bincount(self._log.segment[self._use], around - left)
         error = float(gain.std()) * np.sqrt(len(gain))
         if not around.sum() > 0:
@@ -294,6 +297,15 @@ class Stack:
         found.append(f"held-out returns: {', '.join(words)}")
         found += [NOT_APART] if firm < FIRM else []
         return found + ([ALL_CUT] if not (self._share < WHOLE).any() else [])
+
+
+def refuse_hopeless(log: EpisodeLog) -> None:
+    """Refuse ratios of which next to no episode is left."""
+    first = np.unique(log.segment, return_index=True)[1]
+    weight = errors(log, np.zeros(len(log)), np.zeros(len(log.end_state)))[2]
+    effective = float(effective_size(weight[first]))
+    if log.off_policy and effective < FEWEST_EFFECTIVE:
+        raise InputError("experience", "log", HOPELESS.format(effective, len(first)))
 
 
 def mixed(weights: Array, values: Array) -> Array:
