@@ -115,7 +115,7 @@ def held_out(base: Base, points: Array, fold: Integers) -> Array:
     if not len(points):
         return np.zeros(0)
     found = np.asarray(base.predict(points), dtype=np.float64)
-    return np.take_along_axis(found, np.maximum(fold, 0)[None], axis=0)[0]
+    return np.asarray(np.take_along_axis(found, np.maximum(fold, 0)[None], axis=0)[0])
 
 
 class Linear:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,7 +18,6 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Chunk = dict[str, NDArray[Any]]
-LARGE = 128 * 2**20  # bytes from which an array lies in a file
 BLOCK = 65_536  # rows that are looked at together
 SAME = 1e-6  # share of a coordinate's std up to which two states are the same
 SEGMENTS = (5.0, 3.0)  # a segment is as long as its Σ(1 − γ) stays below this; or where they are
@@ -118,25 +115,10 @@ def gathered(chunks: Iterable[Chunk], rows: int) -> Chunk:
         n = len(chunk["reward"])
         for name, column in chunk.items():
             if name not in columns:
-                columns[name] = room((rows, *column.shape[1:]), column.dtype)
+                columns[name] = np.empty((rows, *column.shape[1:]), column.dtype)
             columns[name][done : done + n] = column
         done += n
     return columns
-
-
-def room(shape: int | tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-    """An array to be filled: in memory, or in a temporary file if it is large."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if size <= LARGE:
-        return np.empty(shape, dtype=dtype)
-    try:
-        with tempfile.TemporaryFile(prefix="retvar-") as file:  # mapped, it stays until that goes
-            if hasattr(os, "posix_fallocate"):  # a full disk raises here, not when it is used
-                os.posix_fallocate(file.fileno(), 0, size)
-            return np.memmap(file, dtype=dtype, mode="w+", shape=shape)
-    except OSError as error:
-        remedy = f"has no room for {size:,} bytes ({error.strerror}); set TMPDIR"
-        raise InputError("folder", tempfile.gettempdir(), remedy) from None
 
 
 @compiled
@@ -152,13 +134,13 @@ def number_segments(discount: Any, terminated: Any, cut: Any, longest: Any, segm
 
 def lambda_returns(log: EpisodeLog, value: Array, end_value: Array, lam: Any = 1.0) -> Array:
     """The λ-return of each row; where an episode was cut, the value of its end is taken."""
-    return value + errors(log, value, end_value, lam)[0]
+    return np.asarray(value + errors(log, value, end_value, lam)[0])
 
 
 def missing(log: EpisodeLog, end: Array, power: int = 1, lam: Any = 1.0) -> Array:
     """What each return lacks where its episode was cut: (Πγλ)ⁿ times a number at the end."""
     nothing = np.zeros(len(log))
-    return _scanned(log, nothing, (log.discount * lam) ** power, 1.0, nothing, end)[0]
+    return np.asarray(_scanned(log, nothing, (log.discount * lam) ** power, 1.0, nothing, end)[0])
 
 
 def errors(

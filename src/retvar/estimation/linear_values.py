@@ -12,7 +12,6 @@ the largest φᵀφ is 1, and the intercept c free of the ridge:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -42,75 +41,38 @@ MOST_DENSE = 4_096  # features up to which it may be
 
 
 class Design:
-    """The features of many points, Φ [row, feature], as least squares needs them.
-
-    Sparse rows are held; where most features are active, ΦᵀΦ is formed and the rows are made anew
-    whenever they are needed. Weights w have the intercept c as their last number.
-    """
+    """The features of many points, Φ [row, feature]; weights w end with the intercept c."""
 
     def __init__(self, features: Features, state: Array) -> None:
-        self.features, self._state = features, state
-        size = features.size
-        self.sums, self.squares = np.zeros(size), np.zeros(size)  #: Σφ and Σφ² of each feature
-        self.largest_square = 0.0  #: largest φᵀφ of a row
-        self._held: list[scipy.sparse.csr_array] | None = []
-        for first in range(0, len(self), BLOCK):
-            block = self._made(first)
-            squares = block.data * block.data
-            self.sums += np.bincount(block.indices, block.data, minlength=size)
-            self.squares += np.bincount(block.indices, squares, minlength=size)
-            rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
-            norms = np.bincount(rows, squares)
-            self.largest_square = max(self.largest_square, float(norms.max(initial=0.0)))
-            if first == 0 and size <= MOST_DENSE and block.nnz > DENSE * block.shape[0] * size:
-                self._held = None
-            if self._held is not None:
-                self._held.append(block)
-        gram = self._held is None
-        self._gram = sum(block.T @ block for _, block in self._blocks()) if gram else None
-
-    def __len__(self) -> int:
-        return len(self._state)
-
-    def _made(self, first: int) -> scipy.sparse.csr_array:
-        return _rows(self.features, self._state[first : first + BLOCK])
-
-    def _blocks(self) -> Iterator[tuple[slice, Any]]:
-        """All rows, some at a time: as they are held, or dense."""
-        for k, first in enumerate(range(0, len(self), BLOCK)):
-            block = self._made(first).toarray() if self._held is None else self._held[k]
-            yield slice(first, first + block.shape[0]), block
+        self._rows, size = _rows(features, state), features.size
+        squares = self._rows.data**2
+        self.sums, self.squares = (  #: Σφ and Σφ² of each feature
+            np.bincount(self._rows.indices, x, minlength=size).astype(np.float64)
+            for x in (self._rows.data, squares)
+        )
+        row = np.repeat(np.arange(len(state)), np.diff(self._rows.indptr))
+        self.largest_square = float(np.bincount(row, squares).max(initial=0.0))  #: of φᵀφ
+        dense = size <= MOST_DENSE and len(row) > DENSE * len(state) * size
+        self._gram = (self._rows.T @ self._rows).toarray() if dense else None
 
     def values(self, weights: Array) -> Array:
         """Φw + c."""
-        found = np.empty(len(self))
-        for here, block in self._blocks():
-            found[here] = block @ weights[:-1]
-        found += weights[-1]
-        return found
+        return np.asarray(self._rows @ weights[:-1] + weights[-1])
 
     def transposed(self, y: Array) -> Array:
         """Φᵀy."""
-        found = np.zeros(self.features.size)
-        for here, block in self._blocks():
-            found += block.T @ y[here]
-        return found
+        return np.asarray(self._rows.T @ y)
 
     def normal(self, x: Array) -> Array:
         """ΦᵀΦx."""
-        if self._gram is not None:
-            return np.asarray(self._gram @ x)
-        found = np.zeros_like(x)
-        for _, block in self._blocks():
-            found += block.T @ (block @ x)
-        return found
+        return np.asarray(self._rows.T @ (self._rows @ x) if self._gram is None else self._gram @ x)
 
     def regress(self, y: Array, ridge: float, start: Array, precision: float = 0.0) -> Array:
         """Ridge regression of y with a free intercept, by preconditioned conjugate gradients.
 
         It stops where the fitted values are within `precision` of the solution's, root mean square.
         """
-        n, penalty = len(self), ridge * self.largest_square
+        n, penalty = len(y), ridge * self.largest_square
         error = y - self.values(start)
         residual = np.append(self.transposed(error) - penalty * start[:-1], error.sum())
         diagonal = np.append(self.squares + penalty, n)

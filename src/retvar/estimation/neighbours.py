@@ -16,9 +16,9 @@ K is the number with the best forecasts of visits from the others' segments. Whe
 neighbours exceeds V with half or a quarter as many by more than chance, fewer are taken (Lepski's
 method): there the value bends within the reach of K.
 
-What a return lacks that was cut is the variance at its end. So the neighbours of the ends are asked,
-again and again until the answer stays: it is the solution of V(end) = Σw r²/… + Σw Πγ² V(their
-ends).
+What a return lacks that was cut is the variance at its end. So the neighbours of the ends are
+asked, again and again until the answer stays: it is the solution of V(end) = Σw r²/… +
+Σw Πγ² V(their ends).
 
 Off-policy, e is a sum of weighted terms, and `beyond` is what the weighted square lacks of e².
 """
@@ -115,7 +115,7 @@ class _Near(NamedTuple):
     @property
     def reach(self) -> Array:
         """Mean distance of the nearest segments."""
-        return self.distances[:, :NEAREST].mean(axis=1)
+        return np.asarray(self.distances[:, :NEAREST].mean(axis=1))
 
 
 class Neighbours:

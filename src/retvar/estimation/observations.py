@@ -72,7 +72,9 @@ class ObservationEstimator(LeastSquaresEstimator):
         """The fit."""
         weighted = self.description.estimand == "off_policy_return"
         log = EpisodeLog.of(self._added.chunks(), self.steps, weighted)
-        known = {"tiles": Linear(self.features[0]), "waves": Waves(), "neighbours": Returns()}
+        known: dict[str, Base] = dict(
+            zip(NAMES, (Linear(self.features[0]), Waves(), Returns()), strict=True)
+        )
         return Stack(log, [known[x] if isinstance(x, str) else x for x in self.bases])
 
     @cached_property

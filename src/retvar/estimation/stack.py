@@ -120,8 +120,8 @@ class HeldOut:
     def calibration(self, rows: Mask | None = None) -> Calibration:
         """Scores of these returns."""
         some = np.ones(len(self.error), dtype=bool) if rows is None else rows
-        found = self.value + self.error + self.rest, self.value, self.std, self.cut_off
-        return Calibration.of(*(column[some] for column in found))
+        total = self.value + self.error + self.rest
+        return Calibration.of(total[some], self.value[some], self.std[some], self.cut_off[some])
 
     @property
     def ratio(self) -> float:
@@ -156,8 +156,8 @@ class Stack:
             if k == 0:
                 folds.learn(base)
         self._log = small = log.only(folds.sample)
-        self._fold, self._share = folds.fold[folds.sample], folds.share[folds.sample]
-        self._use = folds.whole[folds.sample]
+        self._fold, self._use = folds.fold[folds.sample], folds.whole[folds.sample]
+        self._share = missing(small, np.ones(len(small.end_state)))
         points, fold = (small.state, small.end_state), (self._fold, self._fold[small.cut])
         at_rows, at_ends = (
             np.stack([held_out(base, *x) for base in self.bases])
@@ -284,9 +284,7 @@ class Stack:
         parts = (f"{name} {share:.0%}" for name, share in zip(names, self.weights, strict=True))
         found = [f"value: {', '.join(parts)}; spread: neighbours in other episodes"]
         if len(self._log) < self.rows:
-            found.append(
-                f"neighbours and held-out returns: {len(self._log):,} transitions, of whole episodes"
-            )
+            found.append(f"neighbours: {len(self._log):,} transitions, of whole episodes")
         if self._log.off_policy:
             return found
         R2, firm = self.explained
@@ -310,8 +308,7 @@ def refuse_hopeless(log: EpisodeLog) -> None:
 
 def mixed(weights: Array, values: Array) -> Array:
     """Σ w x over the first axis."""
-    found: Array = sum(w * x for w, x in zip(weights, values, strict=True))  # type: ignore[assignment]
-    return found
+    return np.asarray(sum(w * x for w, x in zip(weights, values, strict=True)))
 
 
 def best_mixture(errors: Array) -> Array:
