@@ -63,7 +63,9 @@ def test_value_and_spread_are_those_of_the_target_policy_and_of_the_lambda_retur
 
 
 def test_policies_that_differ_too_much_are_refused_with_the_effective_sample_size():
-    log = line(0, 4_000, target=0.99)
+    log, rng = line(0, 4_000), np.random.default_rng(0)
+    log["rho"] = np.where(rng.random(4_000) < 0.05, 19.8, 0.0105)
+    log["terminated"] = np.arange(4_000) % 200 == 199
     log["terminated"] = np.arange(4_000) % 200 == 199
     with pytest.raises(rv.InputError, match="effective sample size of"):
         fitted(log).value(PLACES)

@@ -399,9 +399,10 @@ def estimate(
     by
         ``"least_squares"``, the default for data that ends: the solution that the direct method
         would reach if it could replay the data for ever; for observations, a mixture of several
-        families of values and the spread from neighbours in other episodes. It answers NaN with a note where the data does not determine an answer. ``"td"``: an online
-        estimator, for streams without an end and worlds that change; `learner`, `kappa`,
-        `bootstrap_samples`, an `order` above 2 and other methods than ``"direct"`` imply it.
+        families of values and the spread from neighbours in other episodes. It answers NaN with a
+        note where the data does not determine an answer. ``"td"``: an online estimator, for
+        streams without an end and worlds that change; `learner`, `kappa`, `bootstrap_samples`, an
+        `order` above 2 and other methods than ``"direct"`` imply it.
     gamma, lam
         Discount; there is no default. None where the data has one per transition. λ of the return
         whose variance is estimated; by default that of the data, otherwise 1, the return itself.

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from retvar.estimation.episodes import BLOCK, EpisodeLog, lambda_returns
 from retvar.support.errors import ConvergenceError, InputError
 from retvar.td.features import Features
+from retvar.td.nodes import LIMIT
 
 __all__ = ["constant_value", "feature_values", "linear_values"]
 
@@ -132,6 +133,8 @@ def feature_values(log: EpisodeLog, features: Features) -> Array:
     kappa = OFF_POLICY if log.off_policy else KAPPA
     for _ in range(MOST_ITERATIONS):
         target = lambda_returns(log, value, end_value, kappa)
+        if not np.abs(target).max() < LIMIT:
+            break
         size = max(float(target.std()), LEVEL * math.sqrt(float(np.mean(target**2))))
         precision = FINER * max(TOLERANCE * size, min(change, size))
         weights = design.regress(target, RIDGE, weights, precision)
@@ -139,10 +142,8 @@ def feature_values(log: EpisodeLog, features: Features) -> Array:
         change = math.sqrt(float(np.mean((value - before) ** 2)))
         if change <= TOLERANCE * size:
             return weights
-        if not math.isfinite(change):
-            break
-    problem = f"the values still change by {change / size:.2g} of their std"
-    raise ConvergenceError(f'least squares with features: {problem}; take by="td"')
+    problem = "the values of least squares with features do not settle"
+    raise ConvergenceError(f'{problem}; take by="td"')
 
 
 def constant_value(log: EpisodeLog) -> float:

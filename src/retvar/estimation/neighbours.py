@@ -89,8 +89,7 @@ class LocalSpread:
     @classmethod
     def joined(cls, parts: list[LocalSpread]) -> LocalSpread:
         """The spread at the places of all parts."""
-        columns = (np.concatenate(x) for x in zip(*(vars(p).values() for p in parts), strict=True))
-        return cls(*columns)
+        return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
     @property
     def std(self) -> Array:

@@ -75,7 +75,7 @@ class ObservationEstimator(LeastSquaresEstimator):
         known: dict[str, Base] = dict(
             zip(NAMES, (Linear(self.features[0]), Waves(), Returns()), strict=True)
         )
-        return Stack(log, [known[x] if isinstance(x, str) else x for x in self.bases])
+        return Stack(log, {name: known.get(name, base) for name, base in self._named})
 
     @cached_property
     def _answered(self) -> list[tuple[bytes, Place]]:
@@ -103,14 +103,19 @@ class ObservationEstimator(LeastSquaresEstimator):
 
     def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
         found = self.spread(states)
-        return (found if what == "value" else found.spread).interval(level)
+        return found.value_interval(level) if what == "value" else found.interval(level)
 
     @property
     def remarks(self) -> list[str]:
         """How the estimates were made, and what was measured on held-out returns."""
-        names = [x if isinstance(x, str) else type(x).__name__ for x in self.bases]
-        found = self.solution.remarks(names)
-        return found + ([TOO_NARROW] if len(names) == 1 else [])
+        return self.solution.remarks() + ([TOO_NARROW] if len(self.bases) == 1 else [])
+
+    @property
+    def _named(self) -> list[tuple[str, Any]]:
+        """The bases with their names, those of one's own numbered."""
+        kinds = [x if isinstance(x, str) else type(x).__name__ for x in self.bases]
+        more = [f" {k}" if kinds.count(kind) > 1 else "" for k, kind in enumerate(kinds)]
+        return [(kind + k, x) for kind, k, x in zip(kinds, more, self.bases, strict=True)]
 
     # ------------------------------------------------------------------ return intervals
 

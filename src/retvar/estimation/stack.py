@@ -13,7 +13,7 @@ seen, over those of the spread around:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,13 +24,13 @@ from scipy.spatial import cKDTree
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from retvar.estimation.bases import WHOLE, Base, Folds, held_out
+from retvar.estimation.bases import FEWEST, FOLDS, WHOLE, Base, Folds, held_out
 from retvar.estimation.episodes import EpisodeLog, errors, missing
 from retvar.estimation.neighbours import BLOCK, NEAREST, LocalSpread, Neighbours, neighbours_of
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.returns import CLOSED
 from retvar.support import arguments
-from retvar.support.errors import InputError
+from retvar.support.errors import ConvergenceError, InputError
 from retvar.support.format import number
 
 __all__ = ["HeldOut", "Place", "Stack"]
@@ -45,7 +45,7 @@ ROUNDS = 2  # of weights and spread
 PLACES = 1_500  # where the spread is looked up for the weights
 LEAST_SPREAD = 0.05  # of its median
 RETURNS = 2_000  # held-out returns that calibrate at most; each needs its neighbours
-FEWEST_EFFECTIVE = 5.0  # episodes, off-policy
+FEWEST_EFFECTIVE = 5.0  # episodes around a place, off-policy
 HEAVY = 1e3  # the equation Σw = 1 beside the others
 TINY = 1e-10
 FIRM = 2.0  # standard errors by which a forecast has to be better than a constant
@@ -65,7 +65,7 @@ HOPELESS = (
 
 
 @dataclass(frozen=True)
-class Place:
+class Place(LocalSpread):
     """What a stack says of some places; NaN where nothing is known, and `note` says why."""
 
     value: Array
@@ -73,28 +73,11 @@ class Place:
     apart: Array  #: how far the bases disagree
     rough: Array  #: how far the value varies among the nearest episodes
     ended: Array  #: mean return of near episodes that end at once; NaN where there are none
-    spread: LocalSpread
-    note: NDArray[np.str_]
 
-    @property
-    def variance(self) -> Array:
-        """Variance of the return."""
-        return self.spread.variance
-
-    @property
-    def std(self) -> Array:
-        """Standard deviation of the return."""
-        return self.spread.std
-
-    @property
-    def distance(self) -> Array:
-        """Of the nearest episodes, in std of the coordinates."""
-        return self.spread.distance
-
-    def interval(self, level: float, folds: int = 5) -> tuple[Array, Array]:
+    def value_interval(self, level: float) -> tuple[Array, Array]:
         """Value ± half an interval; it holds what near episodes did that end at once."""
         share = 0.5 + arguments.level("level", level) / 2
-        noise = student.ppf(share, folds - 1) * self.jackknife
+        noise = student.ppf(share, FOLDS - 1) * self.jackknife
         bias = norm.ppf(share) * np.hypot(self.apart, ROUGH * self.rough)
         half = np.hypot(noise, bias)
         ends = np.where(np.isnan(self.ended), self.value, self.ended)
@@ -146,14 +129,20 @@ class HeldOut:
 class Stack:
     """Bases, their weights, and the spread around the mixture of them."""
 
-    def __init__(self, log: EpisodeLog, bases: Sequence[Base], seed: int = 0) -> None:
+    def __init__(self, log: EpisodeLog, bases: Mapping[str, Base], seed: int = 0) -> None:
         refuse_hopeless(log)
         folds = Folds(log, seed)
         self.folds, self.rows = folds.count, len(log)
-        self.bases = list(bases) if self.folds > 1 else list(bases[:1])
-        for k, base in enumerate(self.bases):
-            base.fit(log, folds)
-            if k == 0:
+        self.bases, self.names = list[Base](), list[str]()
+        for name, base in bases.items() if self.folds > 1 else list(bases.items())[:1]:
+            try:
+                base.fit(log, folds)
+            except ConvergenceError:  # the others may do without it
+                if not self.bases and name == list(bases)[-1]:
+                    raise
+                continue
+            self.bases, self.names = [*self.bases, base], [*self.names, name]
+            if len(self.bases) == 1:
                 folds.learn(base)
         self._log = small = log.only(folds.sample)
         self._fold, self._use = folds.fold[folds.sample], folds.whole[folds.sample]
@@ -199,7 +188,8 @@ class Stack:
         apart = np.sqrt(mixed(self.weights, (values.mean(axis=1) - value) ** 2))
         if not self.near.enough:
             nan, spread = np.full(len(places), np.nan), self.near.at(places)
-            return Place(value, jackknife, apart, np.zeros(len(places)), nan, spread, spread.note)
+            of_value = {"value": value, "jackknife": jackknife, "apart": apart}
+            return Place(**vars(spread) | of_value, rough=0.0 * value, ended=nan)
         blocks = range(0, max(1, len(places)), BLOCK)
         parts = [self._around(places[first : first + BLOCK]) for first in blocks]
         rough, ended, effective = (np.concatenate(x) for x in list(zip(*parts, strict=True))[1:])
@@ -207,12 +197,16 @@ class Stack:
         few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
         note = np.where(np.isfinite(ended) & (spread.note == ""), ENDS_AT_ONCE, spread.note)
         too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
-        note = np.where(too_rough & ~spread.far, ROUGH_HERE, note)
+        note = np.where(too_rough, ROUGH_HERE, note)
         note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
         note = np.where(spread.far, spread.note, note)
-        spread.variance[few] = np.nan
-        value = np.where(spread.far | few, np.nan, value)
-        return Place(value, jackknife, apart, rough, ended, spread, note)
+        known = {
+            "value": np.where(few, np.nan, value), "note": note,
+            "variance": np.where(few, np.nan, spread.variance),
+        }  # fmt: skip
+        return Place(
+            **vars(spread) | known, jackknife=jackknife, apart=apart, rough=rough, ended=ended
+        )
 
     def _around(self, places: Array) -> tuple[LocalSpread, Array, Array, Array]:
         """The spread, the roughness, returns that end at once, and how many episodes count."""
@@ -277,11 +271,13 @@ class Stack:
             return 0.0, 0.0
         return 1.0 - float(left.sum() / around.sum()), float(gain.sum()) / max(error, TINY)
 
-    def remarks(self, names: Sequence[str]) -> list[str]:
+    def remarks(self) -> list[str]:
         """The weights, and what was measured on held-out returns."""
         if self.folds == 1:
             return [FEW_EPISODES]
-        parts = (f"{name} {share:.0%}" for name, share in zip(names, self.weights, strict=True))
+        parts = (
+            f"{name} {share:.0%}" for name, share in zip(self.names, self.weights, strict=True)
+        )
         found = [f"value: {', '.join(parts)}; spread: neighbours in other episodes"]
         if len(self._log) < self.rows:
             found.append(f"neighbours: {len(self._log):,} transitions, of whole episodes")
@@ -302,7 +298,7 @@ def refuse_hopeless(log: EpisodeLog) -> None:
     first = np.unique(log.segment, return_index=True)[1]
     weight = errors(log, np.zeros(len(log)), np.zeros(len(log.end_state)))[2]
     effective = float(effective_size(weight[first]))
-    if log.off_policy and effective < FEWEST_EFFECTIVE:
+    if log.off_policy and effective < FEWEST:
         raise InputError("experience", "log", HOPELESS.format(effective, len(first)))
 
 
