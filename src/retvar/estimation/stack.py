@@ -180,12 +180,14 @@ class Stack:
 
     def at(self, places: Array) -> Place:
         """What is known of places [place, coordinate]."""
-        values = np.stack([base.predict(places) for base in self.bases])  # [base, fold, place]
-        by_fold = mixed(self.weights, values)
+        weights = self.weights[self.weights > 0]
+        used = (base for base, w in zip(self.bases, self.weights, strict=True) if w > 0)
+        values = np.stack([base.predict(places) for base in used])  # [base, fold, place]
+        by_fold = mixed(weights, values)
         value = by_fold.mean(axis=0)
         noise = (self.folds - 1) / self.folds * ((by_fold - value) ** 2).sum(axis=0)
         jackknife = np.sqrt(noise) if self.folds > 1 else np.full(len(places), np.nan)
-        apart = np.sqrt(mixed(self.weights, (values.mean(axis=1) - value) ** 2))
+        apart = np.sqrt(mixed(weights, (values.mean(axis=1) - value) ** 2))
         if not self.near.enough:
             nan, spread = np.full(len(places), np.nan), self.near.at(places)
             of_value = {"value": value, "jackknife": jackknife, "apart": apart}
@@ -278,7 +280,7 @@ class Stack:
         parts = (
             f"{name} {share:.0%}" for name, share in zip(self.names, self.weights, strict=True)
         )
-        found = [f"value: {', '.join(parts)}; spread: neighbours in other episodes"]
+        found = [f"spread from neighbours in other episodes; value: {', '.join(parts)}"]
         if len(self._log) < self.rows:
             found.append(f"neighbours: {len(self._log):,} transitions, of whole episodes")
         if self._log.off_policy:
