@@ -67,10 +67,9 @@ class World:
             "inner": before,
         }
 
-    def truth(self, inner: np.ndarray, rollouts: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and std of the return from inner states, by roll-outs to where γᵗ is 0.001."""
+    def returns(self, inner: np.ndarray, rollouts: int, seed: int) -> np.ndarray:
+        """Returns from inner states [state, roll-out], to where γᵗ is 0.001."""
         rng = np.random.default_rng(seed)
-        rollouts = rollouts if self.varies else 1
         state = np.repeat(inner, rollouts, axis=0)
         lane, total, share = np.arange(len(state)), np.zeros(len(state)), 1.0
         for _ in range(math.ceil(math.log(1e-3) / math.log(self.gamma))):
@@ -78,7 +77,13 @@ class World:
             total[lane] += share * reward
             share *= self.gamma
             state, lane = state[~ended], lane[~ended]
-        returns = total.reshape(len(inner), rollouts)
+            if not lane.size:
+                break
+        return total.reshape(len(inner), rollouts)
+
+    def truth(self, inner: np.ndarray, rollouts: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and std of the return from inner states."""
+        returns = self.returns(inner, rollouts if self.varies else 1, seed)
         return returns.mean(axis=1), returns.std(axis=1, ddof=1 if self.varies else 0)
 
 

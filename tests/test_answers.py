@@ -152,7 +152,7 @@ def test_observations_far_from_all_data_have_no_answer(by):
     far = found.at([0.55, -0.069])
     assert math.isnan(far.value.estimate)
     assert math.isnan(far.std.estimate)
-    assert far.note.startswith("no visit in this region" if by == "td" else "far from all data")
+    assert far.note.startswith("no visit in this region" if by == "td" else "far from the data")
     for wrong in ([0.0], "0,0,0", "a,b", [math.nan, 0.0]):
         with pytest.raises(InputError) as caught:
             found.at(wrong)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from retvar.estimation.linear_values import EpisodeLog, feature_values
+from retvar.estimation.episodes import EpisodeLog, errors
+from retvar.estimation.linear_values import feature_values, linear_values
 from retvar.estimation.neighbours import Neighbours, neighbours_of
 from retvar.td.features import TileCoding
 from tests import feature_worlds, oracle
@@ -87,8 +88,7 @@ def test_nothing_varied_is_said():
     found = alone(np.random.default_rng(4).uniform(size=(100, 1)), np.zeros(100)).at([[0.5]])
     assert found.std[0] == 0.0
     assert found.note[0] == "nothing varied"
-    assert np.isnan(found.value_interval([3.0], 0.9)).all()  # how sure that is, is not known
-    assert np.isnan(found.std_interval(0.9)).all()
+    assert np.isnan(found.interval(0.9)).all()  # how sure that is, is not known
 
 
 def test_more_neighbours_are_taken_where_nothing_bends_and_fewer_where_it_does():
@@ -121,19 +121,17 @@ def test_far_places_are_not_answered():
     found = spread.at([[0.5, 0.5], [0.5, 30.0], [-1e9, 0.5]])
     assert_array_equal(np.isnan(found.std), [False, True, True])
     assert found.note[0] == ""
-    assert found.note[1].startswith("far from all data (distance 1")
+    assert found.note[1].startswith("far from the data (distance 1")
     assert_allclose(found.distance[1], 29.0 / x[:, 1].std(), rtol=0.05)
-    for ends in (found.std_interval(0.9), found.value_interval(np.zeros(3), 0.9)):
-        assert_array_equal(np.isnan(ends), [[False, True, True]] * 2)
+    assert_array_equal(np.isnan(found.interval(0.9)), [[False, True, True]] * 2)
 
 
-def test_a_place_with_few_episodes_around_it_is_named():
+def test_a_place_with_few_episodes_around_it_is_far():
     # 400 visits in a square, and 3 in a corner far from it
     x, error = noise(6, n=403)
     x[400:] = [[6.0, 6.0], [6.1, 6.0], [6.0, 6.1]]
     found = alone(x, error).at([[0.5, 0.5], [6.0, 6.0]])
-    assert found.note.tolist() == ["", "few episodes near (3)"]
-    assert np.isfinite(found.std).all()
+    assert found.far.tolist() == [False, True]
 
 
 def test_what_cut_returns_lack_is_the_spread_where_they_were_cut():
@@ -147,8 +145,8 @@ def test_what_cut_returns_lack_is_the_spread_where_they_were_cut():
     noise, ended = np.where(x[:, 0] < 0.3, 0.2, 5.0), rng.random(6_000) < 0.5
     log = {"state": x, "next_state": x, "reward": noise * rng.normal(size=6_000),
            "terminated": ended, "truncated": ~ended}  # fmt: skip
-    values = feature_values(episodes(log, 0.9), TileCoding([0.0], [1.0], tiles=2, tilings=1))
-    found = neighbours_of(values).at([[0.1], [0.2], [0.6], [0.8]]).std
+    features = TileCoding([0.0], [1.0], tiles=2, tilings=1)
+    found = spread_of(episodes(log, 0.9), features).at([[0.1], [0.2], [0.6], [0.8]]).std
     truth = np.array([0.2, 0.2, 5.0, 5.0]) / np.sqrt(1 - 0.5 * 0.9**2)
     assert (np.abs(np.log(found / truth)) < 0.7).all()
 
@@ -178,12 +176,18 @@ def episodes(log, gamma):
     return EpisodeLog.of([{**flags, "gamma": np.full(n, gamma), **log}])
 
 
+def spread_of(log, features):
+    weights = feature_values(log, features)[None]
+    values = (linear_values(features, weights, x)[0] for x in (log.state, log.end_state))
+    return neighbours_of(log, errors(log, *values)[0])
+
+
 def spread_and_truth(world, steps, seed, places, rollouts):
     log, inner = world.log(steps, seed)
     pick = np.random.default_rng(seed).choice(steps, places, replace=False)
     _, std = world.truth(inner[pick], rollouts, seed)
-    values = feature_values(episodes(log, world.gamma), world.features)
-    return neighbours_of(values).at(log["state"][pick]).std, std
+    spread = spread_of(episodes(log, world.gamma), world.features)
+    return spread.at(log["state"][pick]).std, std
 
 
 def median_ratio(found, truth):
@@ -251,4 +255,4 @@ def test_neighbours_are_the_nearest_visits_of_the_nearest_segments(width, visits
         nearest = visit[np.argsort(squares[visit], kind="stable")][: found.size]
         assert np.allclose(distances, np.sqrt(squares[nearest]), rtol=1e-12)
         if not rounded:
-            assert spread._order[found].tolist() == nearest.tolist()
+            assert spread.order[found].tolist() == nearest.tolist()

@@ -374,11 +374,11 @@ def estimate(
         A learner of your own, in place of gamma, lam, method, order, kappa and estimand.
     by
         ``"least_squares"``, the default for data that ends: the solution that the direct method
-        would reach if it could replay the data for ever; for observations, values by least squares
-        with features and the spread from neighbours in other episodes (λ = 1, on-policy). It
-        answers NaN with a note where the data does not determine an answer. ``"td"``: an online
-        estimator, for streams without an end and worlds that change; `learner`, `kappa`,
-        `bootstrap_samples`, an `order` above 2 and other methods than ``"direct"`` imply it.
+        would reach if it could replay the data for ever; for observations, a mixture of several
+        families of values and the spread from neighbours in other episodes. It answers NaN with a
+        note where the data does not determine an answer. ``"td"``: an online estimator, for
+        streams without an end and worlds that change; `learner`, `kappa`, `bootstrap_samples`, an
+        `order` above 2 and other methods than ``"direct"`` imply it.
     gamma, lam
         Discount; there is no default. None where the data has one per transition. λ of the return
         whose variance is estimated; by default that of the data, otherwise 1, the return itself.
@@ -391,8 +391,9 @@ def estimate(
     estimand
         Off-policy: ``"target_return"`` or ``"off_policy_return"``.
     features
-        For observations: ``"tiles"`` (the default), ``"fourier"``, ``"polynomial"``, or
-        :mod:`retvar.td.features`.
+        For observations, one family in place of a mixture: ``"tiles"``, ``"fourier"``,
+        ``"polynomial"``, or :mod:`retvar.td.features`; or a list of ``"tiles"``, ``"waves"``,
+        ``"neighbours"``, features, and objects with ``fit`` and ``predict``, to be mixed.
     bootstrap_samples, level, seed
         Of the intervals: number of bootstrap samples (``by="td"``; default 100), confidence level,
         seed.

@@ -16,10 +16,11 @@ K is the number with the best forecasts of visits from the others' segments. Whe
 neighbours exceeds V with half or a quarter as many by more than chance, fewer are taken (Lepski's
 method): there the value bends within the reach of K.
 
-What a return lacks that was cut is the variance at its end. A regression with the features says so
-at first; it is far too large where the variance changes within the reach of a feature, as it does
-near a goal. So the neighbours of the ends are asked, again and again until the answer stays: it is
-the solution of V(end) = Σw r²/… + Σw Πγ² V(their ends).
+What a return lacks that was cut is the variance at its end. So the neighbours of the ends are
+asked, again and again until the answer stays: it is the solution of V(end) = Σw r²/… +
+Σw Πγ² V(their ends).
+
+Off-policy, e is a sum of weighted terms, and `beyond` is what the weighted square lacks of e².
 """
 
 from __future__ import annotations
@@ -33,9 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import t as student
 
-from retvar.estimation.linear_values import FeatureValues, missing_variances, room
+from retvar.estimation.episodes import EpisodeLog, missing
 from retvar.support import arguments
-from retvar.support.errors import InputError
 from retvar.td.jit import compiled
 
 __all__ = ["LocalSpread", "Neighbours", "neighbours_of"]
@@ -54,7 +54,9 @@ FEWEST_CHOSEN = 40  # neighbours at a place where the value bends
 BEND = 2.5  # standard errors of log V beyond which it does
 FEWEST = 20  # segments below which there is no answer
 FEWEST_NEIGHBOURS = 5
-FAR = 3.0  # times the usual distance of a visit from other segments: far from all data
+NEAREST = 10  # segments whose mean distance says how far a place is
+FAR = 2.0  # times that of nearly all visits: far from the data
+MOST = 0.99  # share of the visits that these are
 OUTSIDE = 1e100  # std of the coordinates: farther than any visit, and its square is finite
 NEAR = 0.1  # std of the coordinates within which no place is far
 SLOPE_RIDGE = 0.01
@@ -63,54 +65,43 @@ FLOOR = 1e-12  # smallest variance, over the mean square of e
 REACH = 1.001  # h, over the distance of the farthest neighbour
 NORMAL_KURTOSIS = 3.0
 SHIFT_LIMIT = 50.0  # largest exponent of an interval of the std
-MEAN, MEAN_VARIANCE, VARIANCE, KURTOSIS, DF = range(5)  # what a local fit finds
+MEAN, VARIANCE, KURTOSIS, DF = range(4)  # what a local fit finds
 
-FAR_AWAY = "far from all data (distance {:.2g})"
+FAR_AWAY = "far from the data (distance {:.2g})"
 TOO_FEW = "too few episodes"
 NOTHING_VARIED = "nothing varied"
-FEW_NEAR = "few episodes near ({})"
 
 
 @dataclass(frozen=True)
 class LocalSpread:
     """Spread of the return at places; NaN where nothing is known, and `note` says why.
 
-    Intervals are approximate, and NaN where nothing varied.
+    Its interval is approximate, and NaN where nothing varied.
     """
 
     variance: Array
     log_error: Array  #: standard error of log std, how it changes with K included
     df: Array  #: degrees of freedom of the std's interval
-    value_error: Array  #: standard error of the value, the mean error around included
-    distance: Array  #: of the nearest visit, in std of the coordinates
+    distance: Array  #: of the nearest episodes, in std of the coordinates
+    far: NDArray[np.bool_]  #: which places are far from the data
     note: NDArray[np.str_]  #: empty, or why an estimate is missing or weak
+
+    @classmethod
+    def joined(cls, parts: list[LocalSpread]) -> LocalSpread:
+        """The spread at the places of all parts."""
+        return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
     @property
     def std(self) -> Array:
         """Standard deviation of the return."""
         return np.sqrt(self.variance)
 
-    @property
-    def far(self) -> NDArray[np.bool_]:
-        """Which places are far from all data."""
-        return np.char.startswith(self.note, FAR_AWAY.split("(")[0])
-
-    def std_interval(self, level: float) -> tuple[Array, Array]:
+    def interval(self, level: float) -> tuple[Array, Array]:
         """Std × exp(± t × standard error of log std); approximate."""
-        reach = np.minimum(self._quantile(level) * self.log_error, SHIFT_LIMIT)
+        share = 0.5 + arguments.level("level", level) / 2
+        reach = student.ppf(share, np.maximum(self.df, 1.0)) * self.log_error
+        reach = np.minimum(reach, SHIFT_LIMIT)
         return self.std * np.exp(-reach), self.std * np.exp(reach)
-
-    def value_interval(self, value: ArrayLike, level: float) -> tuple[Array, Array]:
-        """Value ± t × standard error; approximate."""
-        reach = self._quantile(level) * self.value_error
-        centre = np.asarray(value, dtype=np.float64)
-        return centre - reach, centre + reach
-
-    def _quantile(self, level: float) -> Array:
-        found: Array = student.ppf(
-            0.5 + arguments.level("level", level) / 2, np.maximum(self.df, 1.0)
-        )
-        return found
 
 
 class _Near(NamedTuple):
@@ -119,24 +110,27 @@ class _Near(NamedTuple):
     points: Array  #: in units of the coordinates' std
     visits: Integers  #: [place, neighbour], the nearest first
     distances: Array
-    nearest: Array  #: distance of the nearest
-    close: Integers  #: number of segments that are not far, as far as they are neighbours
+
+    @property
+    def reach(self) -> Array:
+        """Mean distance of the nearest segments."""
+        return np.asarray(self.distances[:, :NEAREST].mean(axis=1))
 
 
 class Neighbours:
     """Errors of a log by place, and the number of neighbours that predicts the spread best.
 
     Of each visit it takes the coordinates [visit, coordinate], the return minus the value, the
-    variance that the return lacks since its end was not seen, and the number of its segment. So
-    many `neighbours` are asked everywhere; by default what forecasts best, and fewer where the
-    value bends.
+    variance that the return lacks since its end was not seen, the number of its segment, and what
+    its square lacks, if anything. So many `neighbours` are asked everywhere; by default what
+    forecasts best, and fewer where the value bends.
 
     >>> rng = np.random.default_rng(0)
     >>> x, error = rng.uniform(size=(4_000, 1)), 2.0 * rng.normal(size=4_000)
     >>> spread = Neighbours(x, error, np.zeros(4_000), np.arange(4_000))
     >>> found = spread.at([[0.5], [9.0]])
     >>> found.std.round(), found.note.tolist()
-    (array([ 2., nan]), ['', 'far from all data (distance 28)'])
+    (array([ 2., nan]), ['', 'far from the data (distance 28)'])
     """
 
     def __init__(
@@ -145,23 +139,27 @@ class Neighbours:
         error: ArrayLike,
         tail: ArrayLike,
         segment: ArrayLike,
+        beyond: ArrayLike = 0.0,
         *,
         neighbours: int | None = None,
     ) -> None:
         points = np.asarray(state, dtype=np.float64)
         self.segments = int(np.max(segment)) + 1  #: how many there are
         self.scale = _scale(points)  #: by which coordinates are divided
-        self._order = in_boxes(points, self.scale)  # visits that are near one another together
-        self._points = room((points.shape[1], len(points)))
+        self.order = in_boxes(points, self.scale)  #: visits that are near one another together
+        self._points = np.empty((points.shape[1], len(points)))
         for j, scale in enumerate(self.scale):
-            np.divide(points[self._order, j], scale, out=self._points[j])
+            np.divide(points[self.order, j], scale, out=self._points[j])
         starts = np.arange(0, len(points), BOX)
         self._boxes = [
             np.ascontiguousarray(end.reduceat(self._points, starts, axis=1).T)
             for end in (np.minimum, np.maximum)
         ]
-        self._error, self._tail = (np.asarray(x, np.float64)[self._order] for x in (error, tail))
-        self._segment = np.asarray(segment, np.int64)[self._order]
+        self._error, self._tail, self._beyond = (
+            np.broadcast_to(np.asarray(x, np.float64), len(points))[self.order]
+            for x in (error, tail, beyond)
+        )
+        self._segment = np.asarray(segment, np.int64)[self.order]
         self._floor = FLOOR * float(np.mean(np.asarray(error, np.float64) ** 2))
         self.enough = self.segments > FEWEST  #: whether anything can be said
         self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
@@ -169,11 +167,12 @@ class Neighbours:
         self._given = neighbours is not None
         if self.enough:
             most = self.segments - 1
+            self._least = min(NEAREST, most)
             self._tried = sorted(
                 {min(k, most) for k in (CANDIDATES if neighbours is None else [neighbours])}
             )
             some = np.random.default_rng(0).permutation(len(points))[:VISITS]
-            rows = np.argsort(self._order)[some]
+            rows = np.argsort(self.order)[some]
             own = self._segment[rows]
             self._visits = rows, self._near(self._points[:, rows].T, self._tried[-1], own)
             self._choose()
@@ -181,7 +180,7 @@ class Neighbours:
     def with_tail(self, tail: ArrayLike) -> Neighbours:
         """The same errors, with other variances that cut returns lack."""
         other = copy.copy(self)
-        other._tail = np.asarray(tail, np.float64)[self._order]
+        other._tail = np.asarray(tail, np.float64)[self.order]
         other._choose()
         return other
 
@@ -189,9 +188,10 @@ class Neighbours:
         """Compare numbers of neighbours at visits whose own segments are left out."""
         visits, near = self._visits
         found = self._fits(near, self._tried)
-        self.far = max(FAR * float(np.quantile(near.nearest, 0.99)), NEAR)
+        self.far = max(FAR * float(np.quantile(near.reach, MOST)), NEAR)
         V = np.maximum(found[:, :, VARIANCE], self._floor).T
         missed = (self._error[visits] - found[:, :, MEAN].T) ** 2 + self._tail[visits]
+        missed += self._beyond[visits]
         with np.errstate(invalid="ignore", divide="ignore"):
             score = np.where(V > 0, np.log(V) + missed / V, 0.0)
         self.scores = {k: float(np.mean(own)) for k, own in zip(self._tried, score, strict=True)}
@@ -201,64 +201,65 @@ class Neighbours:
 
     def _near(self, points: Array, most: int, left_out: Integers) -> _Near:
         """The nearest visits of other segments: in the units of `scale`; −1 leaves out none."""
-        n, whole = len(points), np.int64
-        found = _Near(
-            np.ascontiguousarray(points), np.zeros((n, most), whole), np.zeros((n, most)),
-            np.zeros(n), np.zeros(n, whole),
-        )  # fmt: skip
-        visits = Visits(self._points, self._segment, self._order, *self._boxes)
-        find_nearest(found.points, left_out, self.segments, visits, self.far, *found[1:])
+        n = len(points)
+        found = _Near(np.ascontiguousarray(points), np.zeros((n, most), int), np.zeros((n, most)))
+        visits = Visits(self._points, self._segment, self.order, *self._boxes)
+        find_nearest(found.points, left_out, self.segments, visits, *found[1:])
         return found
 
     def _fits(self, near: _Near, counts: list[int]) -> Array:
         """What local fits with these numbers of neighbours find [place, number, what]."""
-        found = np.empty((len(near.points), len(counts), 5))
+        found = np.empty((len(near.points), len(counts), 4))
         fit_places(
             near.points, near.visits, near.distances, self._points, self._error, self._tail,
-            np.array(counts), found,
+            self._beyond, np.array(counts), found,
         )  # fmt: skip
         return found
 
-    def at(self, places: ArrayLike) -> LocalSpread:
-        """The spread at places [place, coordinate]."""
-        points, width = np.asarray(places, dtype=np.float64), len(self._points)
-        if points.ndim != 2 or points.shape[1] != width or not np.isfinite(points).all():
-            shape = f"an array of shape {points.shape}"
-            raise InputError("places", shape, f"must be finite numbers [place, {width}]")
+    def at(self, places: ArrayLike, left_out: Integers | None = None) -> LocalSpread:
+        """The spread at places [place, coordinate]; each may leave out a segment."""
+        points = np.asarray(places, dtype=np.float64)
         if not self.enough:
-            nan = np.full(len(points), np.nan)
-            return LocalSpread(nan, nan, nan, nan, nan, np.full(len(points), TOO_FEW))
-        firsts = range(0, max(1, len(points)), BLOCK)
-        parts = [vars(self._at(self.near(points[i : i + BLOCK]))) for i in firsts]
-        return LocalSpread(**{name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
+            nan, none = np.full(len(points), np.nan), np.zeros(len(points), dtype=bool)
+            return LocalSpread(nan, nan, nan, nan, none, np.full(len(points), TOO_FEW))
+        own = np.full(len(points), -1) if left_out is None else left_out
+        blocks = (slice(i, i + BLOCK) for i in range(0, max(1, len(points)), BLOCK))
+        return LocalSpread.joined([self.of(self.near(points[i], own[i])) for i in blocks])
 
-    def near(self, places: Array) -> _Near:
+    def near(self, places: Array, left_out: Integers | None = None) -> _Near:
         """The neighbours of places."""
-        return self._near(self.scaled(places), self._tried[-1], np.full(len(places), -1))
+        own = np.full(len(places), -1) if left_out is None else left_out
+        return self._near(self.scaled(places), max(self.neighbours, self._least), own)
+
+    def without(self, fold: Integers, places: Array, found: Array) -> None:
+        """Write the local means at places without the visits of each fold [fold, place]."""
+        near = self.near(places)
+        fold_means(*near, self._points, self._error, fold, found)
 
     def scaled(self, places: Array) -> Array:
         """Places in the units of `scale`; those beyond `OUTSIDE` lie there."""
         with np.errstate(over="ignore"):
             return np.clip(places / self.scale, -OUTSIDE, OUTSIDE)
 
-    def _at(self, near: _Near) -> LocalSpread:
+    def of(self, near: _Near) -> LocalSpread:
+        """The spread at places with these neighbours."""
         choice = [k for k in self.scores if FEWEST_CHOSEN <= k < self.neighbours]
         choice = [*([] if self._given else choice), self.neighbours]
         quarter = [max(k // 4, FEWEST_NEIGHBOURS) for k in choice]
         found, every = self._fits(near, [*choice, *quarter]), np.arange(len(near.points))
-        far = near.nearest > self.far
+        distance = near.reach
+        far = distance > self.far
         found[far] = np.nan
         chosen = self._choose_locally(found[:, : len(choice)])
         fit, nearer = found[every, chosen], found[every, chosen + len(choice)]
         df = np.maximum(fit[:, DF], 1.0)
         still = fit[:, VARIANCE] <= self._floor
-        note = np.where(near.close < FEWEST, [FEW_NEAR.format(k) for k in near.close], "")
-        note = np.where(still, NOTHING_VARIED, note)
-        note = np.where(far, [FAR_AWAY.format(d) for d in near.nearest], note)
-        value_error = np.sqrt(fit[:, MEAN_VARIANCE] + fit[:, MEAN] ** 2)
+        note = np.where(still, NOTHING_VARIED, "")
+        note = np.where(far, [FAR_AWAY.format(d) for d in distance], note)
         log_error = self._log_error(fit, nearer[:, VARIANCE], df)
-        value_error[still] = log_error[still] = np.nan  # how sure that is, is not known
-        return LocalSpread(fit[:, VARIANCE], log_error, df, value_error, near.nearest, note)
+        log_error[still] = np.nan  # how sure that is, is not known
+        variance = np.where(fit[:, VARIANCE] < 0, np.nan, fit[:, VARIANCE])  # weighted squares
+        return LocalSpread(variance, log_error, df, distance, far, note)
 
     def _choose_locally(self, found: Array) -> Integers:
         """Which of several numbers of neighbours, rising, to take at each place [place, number].
@@ -285,26 +286,26 @@ class Neighbours:
         return np.where(np.isnan(fit[:, VARIANCE]), np.nan, found)
 
 
-def neighbours_of(values: FeatureValues) -> Neighbours:
+def neighbours_of(log: EpisodeLog, error: Array, beyond: Array | float = 0.0) -> Neighbours:
     """The errors of a value function along its log, by place.
 
     What cut returns lack comes from the neighbours of where they were cut.
     """
-    log, smooth = values.log, values.end_variance
-    tail = missing_variances(log, smooth)
-    spread = Neighbours(log.state, values.error, tail, log.segment)
-    if not spread.enough or not len(smooth):
+    variance = np.full(len(log.end_state), np.mean(error**2 + beyond))
+    tail = missing(log, variance, 2, log.lam)
+    spread = Neighbours(log.state, error, tail, log.segment, beyond)
+    if not spread.enough or not len(variance):
         return spread
-    some = log.end_state[np.random.default_rng(0).permutation(len(smooth))[:ENDS]]
+    some = log.end_state[np.random.default_rng(0).permutation(len(variance))[:ENDS]]
     nearest = cKDTree(spread.scaled(some)).query(spread.scaled(log.end_state))[1]
-    near, before = spread.near(some), smooth
+    at = spread.scaled(some), max(spread._tried), np.full(len(some), -1)
+    near, first = spread._near(*at), variance
     for _ in range(ROUNDS):
-        found = spread._at(near).variance[nearest]
-        variance = np.where(np.isfinite(found), found, smooth)
-        spread = spread.with_tail(missing_variances(log, variance))
+        found = spread.of(near).variance[nearest]
+        before, variance = variance, np.where(np.isfinite(found), np.maximum(found, 0.0), first)
+        spread = spread.with_tail(missing(log, variance, 2, log.lam))
         if (np.abs(variance - before) <= SETTLED * variance).all():
             break
-        before = variance
     return spread
 
 
@@ -347,10 +348,9 @@ def in_boxes(points: Array, scale: Array) -> Integers:
 
 @compiled
 def find_nearest(
-    places: Any, left_out: Any, segments: Any, visits: Any, far: Any, found: Any, distances: Any,
-    distance: Any, near: Any,
-) -> None:  # fmt: skip
-    """Write the nearest visits of segments to each place, and how many segments are near.
+    places: Any, left_out: Any, segments: Any, visits: Any, found: Any, distances: Any
+) -> None:
+    """Write the nearest visits of segments to each place.
 
     Boxes are searched from the nearest on, until enough segments are nearer than the next one. Of
     equally near visits the first is taken, and of equally near segments.
@@ -358,14 +358,13 @@ def find_nearest(
     nearest, visit = np.full(segments, np.inf), np.empty(segments, dtype=np.int64)
     seen, visit[:] = np.empty(segments, dtype=np.int64), -1
     squares, K = np.empty(BOX), found.shape[1]
-    wanted = max(K, FEWEST)
     for p in range(places.shape[0]):
         apart = box_distances(places[p], visits.low, visits.high)
         queue = np.argsort(apart)
         count, check = 0, 0
         for k in range(queue.size):
-            if k >= check and count >= wanted:
-                if np.count_nonzero(nearest[seen[:count]] < apart[queue[k]]) >= wanted:
+            if k >= check and count >= K:
+                if np.count_nonzero(nearest[seen[:count]] < apart[queue[k]]) >= K:
                     break
                 check = k + 1 + k // 4
             count = search_box(
@@ -375,8 +374,6 @@ def find_nearest(
         some = known[np.argsort(nearest[known], kind="mergesort")]
         for i in range(K):
             found[p, i], distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
-        distance[p] = distances[p, 0]
-        near[p] = np.count_nonzero(nearest[some] <= far * far)
         nearest[known], visit[known] = np.inf, -1
 
 
@@ -420,31 +417,25 @@ def search_box(
 
 @compiled
 def fit_places(
-    places: Any, visits: Any, distances: Any, points: Any, error: Any, tail: Any, counts: Any,
-    found: Any,
+    places: Any, visits: Any, distances: Any, points: Any, error: Any, tail: Any, beyond: Any,
+    counts: Any, found: Any,
 ) -> None:  # fmt: skip
     """Write what local fits with `counts` neighbours find at each place."""
     for p in range(places.shape[0]):
         for j in range(counts.size):
             K = counts[j]
-            local_fit(places[p], points, visits[p, :K], distances[p, :K], error, tail, found[p, j])
+            near, far = visits[p, :K], distances[p, :K]
+            local_fit(places[p], points, near, far, error, tail, beyond, found[p, j])
 
 
 @compiled
 def local_fit(
-    place: Any, points: Any, visits: Any, distances: Any, error: Any, tail: Any, found: Any
-) -> None:
+    place: Any, points: Any, visits: Any, distances: Any, error: Any, tail: Any, beyond: Any,
+    found: Any,
+) -> None:  # fmt: skip
     """Fit e linearly around a place: its mean there, its spread, and how sure they are."""
-    K, p = visits.size, points.shape[0] + 1
-    h = REACH * distances[-1]
-    Z, w, e = np.ones((K, p)), np.ones(K), error[visits]
-    if h > 0.0:
-        for i in range(K):
-            w[i] = (1.0 - (distances[i] / h) ** 3) ** 3
-            for j in range(1, p):
-                Z[i, j] = (points[j - 1, visits[i]] - place[j - 1]) / h
-    else:
-        Z[:, 1:] = 0.0
+    Z, w = local_design(place, points, visits, distances)
+    (K, p), e = Z.shape, error[visits]
     total = w.sum()
     w /= total
     A, squared = np.zeros((p, p)), np.zeros((p, p))
@@ -459,21 +450,59 @@ def local_fit(
     slopes = inverse @ (Z.T @ (w * e))
     second = inverse @ squared @ inverse
     fitted, ZI, ZS = Z @ slopes, Z @ inverse, Z @ second
-    trace, freedom, square, fourth, missing, mean_variance = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    trace, freedom, square, fourth, lacking = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(K):
         own, twice = 0.0, 0.0
         for j in range(p):
             own += w[i] * ZI[i, j] * Z[i, j]
             twice += ZS[i, j] * Z[i, j]
         left = 1.0 - 2.0 * own + twice
-        r = e[i] - fitted[i]
+        square_of_r = (e[i] - fitted[i]) ** 2 + beyond[visits[i]]
         trace += own
         freedom += w[i] * left
-        square += w[i] * r * r
-        fourth += w[i] * r * r * r * r
-        missing += w[i] * tail[visits[i]]
-        mean_variance += (w[i] * ZI[i, 0]) ** 2 * (r * r / max(left, 0.1) + tail[visits[i]])
-    found[MEAN], found[MEAN_VARIANCE] = slopes[0], mean_variance
-    found[VARIANCE] = square / max(freedom, 1e-12) + missing
+        square += w[i] * square_of_r
+        fourth += w[i] * square_of_r * square_of_r
+        lacking += w[i] * tail[visits[i]]
+    found[MEAN] = slopes[0]
+    found[VARIANCE] = square / max(freedom, 1e-12) + lacking
     found[KURTOSIS] = fourth / (square * square) if square > 0.0 else NORMAL_KURTOSIS
     found[DF] = (1.0 - trace / K) / np.sum(w * w)
+
+
+@compiled
+def local_design(place: Any, points: Any, visits: Any, distances: Any) -> Any:
+    """One and the coordinates of visits around a place [visit, number], and their weights."""
+    K, p = visits.size, points.shape[0] + 1
+    h = REACH * distances[-1]
+    Z, w = np.ones((K, p)), np.ones(K)
+    for i in range(K):
+        if h > 0.0:
+            w[i] = (1.0 - (distances[i] / h) ** 3) ** 3
+        for j in range(1, p):
+            Z[i, j] = (points[j - 1, visits[i]] - place[j - 1]) / h if h > 0.0 else 0.0
+    return Z, w
+
+
+@compiled
+def fold_means(
+    places: Any, visits: Any, distances: Any, points: Any, error: Any, fold: Any, found: Any
+) -> None:
+    """Write the local fits around each place without the visits of each fold [fold, place]."""
+    folds, p = found.shape[0], points.shape[0] + 1
+    for k in range(places.shape[0]):
+        Z, w = local_design(places[k], points, visits[k], distances[k])
+        A, b = np.zeros((folds, p, p)), np.zeros((folds, p))
+        for i in range(w.size):
+            f = fold[visits[k, i]]
+            for j in range(p):
+                b[f, j] += w[i] * Z[i, j] * error[visits[k, i]]
+                for m in range(p):
+                    A[f, j, m] += w[i] * Z[i, j] * Z[i, m]
+        whole, target = A.sum(axis=0), b.sum(axis=0)
+        for f in range(folds):
+            left, right = whole - A[f], target - b[f]
+            if left[0, 0] <= 0.0:  # only this fold is near
+                left, right = whole.copy(), target
+            for j in range(1, p):
+                left[j, j] += SLOPE_RIDGE * left[0, 0]
+            found[f, k] = np.linalg.solve(left, right)[0]

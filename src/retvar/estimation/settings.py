@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares_estimator import StateEstimator
-from retvar.estimation.observations import ObservationEstimator
+from retvar.estimation.observations import NAMES, ObservationEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
@@ -165,7 +165,7 @@ class Settings:
         learner = with_defaults(self.description, chunk, self._defaults)
         known = self.experience.states
         tabular = self.experience.width is None
-        td = self.by == TD or (not tabular and self._needs_td(learner, chunk))
+        td = self.by == TD or (not tabular and self._needs_td())
         if not td and tabular:
             return StateEstimator(learner, known or 1, known is not None)
         if td and self._own_kappa:
@@ -176,7 +176,7 @@ class Settings:
             return learner.online(states=states, **self._samples)
         built = features_for(self.experience, chunk["state"], self.features)
         if not td:
-            return ObservationEstimator(learner, built)
+            return ObservationEstimator(learner, built, bases_for(self.features))
         square = getattr(built, "largest_square", 1.0)
         rules = {name: getattr(learner, name, None) for name in STEP_SIZES}
         steps = {
@@ -186,18 +186,14 @@ class Settings:
         }
         return learner.replace(**steps).online(features=built, **self._samples)
 
-    def _needs_td(self, learner: Learner, chunk: Chunk) -> bool:
+    def _needs_td(self) -> bool:
         """Whether least squares cannot do it with features, and the caller leaves the choice."""
         pairs = self.experience.pairs
-        if self._insists and pairs:
+        if pairs and self._insists:
             raise InputError("by", "least_squares", ACTIONS)
-        off_policy = bool((np.asarray(chunk.get("rho", 1.0)) != 1.0).any())
-        shorter = bool(np.any(np.asarray(chunk.get("lam", learner.lam)) != 1.0))
-        why = "actions" if pairs else "off-policy data" if off_policy else shorter and "λ below 1"
-        if not why or self._insists:
-            return False
-        self.remarks.append(f"TD learning, since {why} with features; approximate")
-        return True
+        if pairs:
+            self.remarks.append("TD learning, since actions with features; approximate")
+        return pairs
 
     def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
         """Lower κ to where the second moment of the traces stays finite under the ratios."""
@@ -258,7 +254,8 @@ def _refuse_features(experience: Experience, given: Any) -> None:
         raise InputError("features", given, f"are for observations; {experience.name} has states")
     if isinstance(given, str) and given == "deep":
         raise InputError("features", "'deep'", "deep critics are made by rv.deep.estimate(…)")
-    if given is not None and not isinstance(given, Features) and given not in BASES:
+    known = given is None or isinstance(given, Features | list | tuple)
+    if not known and given not in BASES:
         choices = ", ".join(map(repr, BASES))
         raise InputError("features", literal(given), f"must be {choices}, or retvar.td.features")
 
@@ -280,6 +277,9 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
         return PerAction(basis, experience.action_count or int(observed[:, -1].max()) + 1)
     if isinstance(given, Features):
         return given
+    if isinstance(given, list | tuple):  # bases of a stack
+        given = next((x for x in given if isinstance(x, Features)), None)
+        return features_for(experience, observed, given)
     around = Polynomial.from_data(observed, degree=1)
     first, last = np.array(around.low), np.array(around.high)
     if low is not None and high is not None:
@@ -291,6 +291,20 @@ def features_for(experience: Experience, observed: Array, given: Any = None) -> 
     width = first.size
     memory = None if width in TILES else HASHED_WEIGHTS
     return TileCoding(first, last, tiles=TILES.get(width, 4), tilings=16, memory=memory)
+
+
+def bases_for(given: Any) -> Sequence[Any]:
+    """The bases of a stack: all, one family of features, or those of a list."""
+    if given is None:
+        return NAMES
+    if not isinstance(given, list | tuple):
+        return NAMES[:1]
+    found = [NAMES[0] if isinstance(x, Features) else x for x in given]
+    for x in found:
+        if x not in NAMES if isinstance(x, str) else not hasattr(x, "predict"):
+            choices = ", ".join(map(repr, NAMES))
+            raise InputError("features", literal(x), f"must be {choices}, features, or a base")
+    return found
 
 
 def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:

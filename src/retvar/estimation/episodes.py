@@ -1,0 +1,192 @@
+"""Transitions between observations, one episode after the other, and the returns along them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.support.errors import InputError
+from retvar.td.jit import compiled
+
+__all__ = ["EpisodeLog", "errors", "gathered", "lambda_returns", "missing"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+Chunk = dict[str, NDArray[Any]]
+BLOCK = 65_536  # rows that are looked at together
+SAME = 1e-6  # share of a coordinate's std up to which two states are the same
+SEGMENTS = (5.0, 3.0)  # a segment is as long as its Σ(1 − γ) stays below this; or where they are
+FEW = 50  # fewer than these
+ROUNDING = 1e-10  # errors below this share of the largest value or return are none
+
+
+@dataclass(frozen=True)
+class EpisodeLog:
+    """Transitions between points, one episode after the other.
+
+    An episode ends where it is terminated or truncated, and where the next row does not begin in
+    the state that was reached. Long episodes consist of several segments.
+    """
+
+    state: Array  #: [row, coordinate]
+    reward: Array
+    discount: Array  #: γ of what follows, 0 where the episode terminated
+    lam: Array  #: λ of what follows
+    rho: Array  #: importance ratios
+    terminated: Mask
+    cut: Mask  #: where the episode went on unseen
+    segment: Integers  #: number of the segment
+    end_state: Array  #: state that followed each cut
+
+    @classmethod
+    def of(
+        cls, chunks: Iterable[Chunk], rows: int | None = None, weighted: bool = False
+    ) -> EpisodeLog:
+        """The log of some chunks, with so many rows in all where that is known.
+
+        If it is `weighted`, the return is the product of the ratios with the rewards, and no ratio
+        is left.
+        """
+        if rows is None:
+            chunks = list(chunks)
+            rows = sum(len(chunk["reward"]) for chunk in chunks)
+        if not rows:
+            raise InputError("experience", "no transition", "there is nothing to estimate from")
+        columns = gathered(chunks, rows)
+        state, following, terminated = (columns[n] for n in ("state", "next_state", "terminated"))
+        cut = np.asarray(columns["truncated"]) & ~terminated
+        cut[-1] |= not terminated[-1]
+        tolerance = SAME * state.std(axis=0)
+        for first in range(0, rows - 1, BLOCK):
+            here = slice(first, min(first + BLOCK, rows - 1))
+            gap = np.abs(following[here] - state[first + 1 : here.stop + 1])
+            cut[here] |= ~(gap <= tolerance).all(axis=1) & ~terminated[here]
+        discount = np.where(terminated, 0.0, columns["gamma"])
+        segment = np.empty(rows, dtype=np.int64)
+        for longest in SEGMENTS:
+            number_segments(discount, terminated, cut, longest, segment)
+            if segment[-1] + 1 >= FEW:
+                break
+        reward, ones = columns["reward"], np.ones(rows)
+        lam, rho = columns.get("lam", ones), columns.get("rho", ones)
+        if weighted:
+            reward, discount, rho = rho * reward, rho * discount, ones
+        return cls(
+            state, reward, discount, lam, rho, terminated, cut, segment, np.array(following[cut])
+        )
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @property
+    def segments(self) -> int:
+        """How many segments there are."""
+        return int(self.segment[-1]) + 1
+
+    @property
+    def off_policy(self) -> bool:
+        """Whether some ratio is not 1."""
+        return bool((self.rho != 1.0).any())
+
+    def only(self, rows: Mask) -> EpisodeLog:
+        """These rows; episodes are cut where the next row is left out."""
+        left = ~self.terminated & ~np.append(rows[1:], False)
+        cut = rows & (self.cut | left)
+        at = np.flatnonzero(cut)
+        ends = self.state[np.minimum(at + 1, len(self) - 1)]
+        known = self.cut[at]
+        ends[known] = self.end_state[np.cumsum(self.cut)[at[known]] - 1]
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        kept = {name: x[rows] for name, x in own.items() if name != "end_state"}
+        kept["segment"] = np.unique(kept["segment"], return_inverse=True)[1]
+        return EpisodeLog(**kept | {"cut": cut[rows], "end_state": ends})
+
+
+def gathered(chunks: Iterable[Chunk], rows: int) -> Chunk:
+    """The columns of some chunks, with so many rows in all."""
+    columns: Chunk = {}
+    done = 0
+    for chunk in chunks:
+        n = len(chunk["reward"])
+        for name, column in chunk.items():
+            if name not in columns:
+                columns[name] = np.empty((rows, *column.shape[1:]), column.dtype)
+            columns[name][done : done + n] = column
+        done += n
+    return columns
+
+
+@compiled
+def number_segments(discount: Any, terminated: Any, cut: Any, longest: Any, segment: Any) -> None:
+    """Number the segments: a new one with each episode, and after `longest` horizons 1/(1 − γ)."""
+    number, passed = 0, 0.0
+    for t in range(discount.size):
+        segment[t] = number
+        passed += 1.0 - discount[t]
+        if terminated[t] or cut[t] or passed >= longest - 1e-9:
+            number, passed = number + 1, 0.0
+
+
+def lambda_returns(log: EpisodeLog, value: Array, end_value: Array, lam: Any = 1.0) -> Array:
+    """The λ-return of each row; where an episode was cut, the value of its end is taken."""
+    return np.asarray(value + errors(log, value, end_value, lam)[0])
+
+
+def missing(log: EpisodeLog, end: Array, power: int = 1, lam: Any = 1.0) -> Array:
+    """What each return lacks where its episode was cut: (Πγλ)ⁿ times a number at the end."""
+    nothing = np.zeros(len(log))
+    return np.asarray(_scanned(log, nothing, (log.discount * lam) ** power, 1.0, nothing, end)[0])
+
+
+def errors(
+    log: EpisodeLog, value: Array, end_value: Array, lam: Any = 1.0
+) -> tuple[Array, Array, Array]:
+    """G − J of the rows for λ-returns G, what its square lacks of (G − J)², and weights.
+
+    Off-policy, each TD error is multiplied by the ratios up to it, so that expectations are those
+    of the target policy whatever J; the weights are those of a row's TD errors, on average.
+    """
+    error, square, weight = _scanned(log, log.reward, log.discount, lam, value, end_value)
+    return error, square - error**2 if log.off_policy else np.zeros(len(log)), weight
+
+
+def _scanned(
+    log: EpisodeLog, reward: Array, discount: Array, lam: Any, value: Array, end_value: Array
+) -> Array:
+    lams = np.ascontiguousarray(np.broadcast_to(np.asarray(lam, np.float64), len(log)))
+    size = max(float(np.abs(x).max(initial=0.0)) for x in (value, end_value, reward))
+    found = np.empty((3, len(log)))
+    error_scan(
+        reward, discount, lams, log.rho, log.terminated, log.cut, value, end_value,
+        ROUNDING * size, found,
+    )  # fmt: skip
+    return found
+
+
+@compiled
+def error_scan(
+    reward: Any, discount: Any, lam: Any, rho: Any, terminated: Any, cut: Any, value: Any,
+    end_value: Any, rounding: Any, found: Any,
+) -> None:  # fmt: skip
+    """Write the sums of TD errors after each row, of their square, and the mean weight."""
+    error, square, weight, plain = 0.0, 0.0, 0.0, 0.0
+    after, end = 0.0, end_value.size
+    for t in range(reward.size - 1, -1, -1):
+        if terminated[t] or cut[t]:
+            error, square, weight, plain, after = 0.0, 0.0, 0.0, 0.0, 0.0
+        if cut[t] and not terminated[t]:
+            end -= 1
+            after = end_value[end]
+        step, decay = reward[t] + discount[t] * after - value[t], discount[t] * lam[t]
+        square = rho[t] * (step * step + 2.0 * decay * step * error + decay * decay * square)
+        error = rho[t] * (step + decay * error)
+        weight, plain = rho[t] * (1.0 + decay * weight), 1.0 + decay * plain
+        if abs(error) <= rounding:
+            error = 0.0
+        found[0, t], found[1, t], found[2, t] = error, square, weight / plain
+        after = value[t]

@@ -1,0 +1,330 @@
+"""A value that is a mixture of several families' values, and an interval that knows its errors.
+
+No family of functions is good everywhere. The episodes are split into five folds, and each base is
+fitted five times, without one of them. With the errors e = G − J of returns that the fits have not
+seen, over those of the spread around:
+
+1. weights w ≥ 0, Σw = 1, with the least mean square of e/σ: a small quadratic programme;
+2. value J = Σ w J_b, the mean over the folds; its spread: neighbours, on the errors e;
+3. half an interval: √[t₄² · jackknife² + z² · (disagreement² + (½ roughness)²)] with
+   jackknife² = ⅘ Σ_f (J_f − J)², disagreement² = Σ_b w_b (J_b − J)², and roughness the std of the
+   value among the nearest visits of the ten nearest episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.spatial import cKDTree
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from retvar.estimation.bases import FEWEST, FOLDS, WHOLE, Base, Folds, held_out
+from retvar.estimation.episodes import EpisodeLog, errors, missing
+from retvar.estimation.neighbours import BLOCK, NEAREST, LocalSpread, Neighbours, neighbours_of
+from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.returns import CLOSED
+from retvar.support import arguments
+from retvar.support.errors import ConvergenceError, InputError
+from retvar.support.format import number
+
+__all__ = ["HeldOut", "Place", "Stack"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Integers = NDArray[np.intp]
+ROUGH = 0.5  # share of the roughness that counts
+TOO_ROUGH = 0.5  # of the std
+AT_ONCE = 6  # steps within which an episode ends at once
+ROUNDS = 2  # of weights and spread
+PLACES = 1_500  # where the spread is looked up for the weights
+LEAST_SPREAD = 0.05  # of its median
+RETURNS = 2_000  # held-out returns that calibrate at most; each needs its neighbours
+FEWEST_EFFECTIVE = 5.0  # episodes around a place, off-policy
+HEAVY = 1e3  # the equation Σw = 1 beside the others
+TINY = 1e-10
+FIRM = 2.0  # standard errors by which a forecast has to be better than a constant
+
+ROUGH_HERE = "the value changes faster here than the data can resolve: roll out (--at)"
+ENDS_AT_ONCE = "episodes near here end at once"
+FEW_EFFECTIVE = "too few effective episodes near ({:.1f})"
+FEW_EPISODES = "fewer than ten episodes: no intervals, and no spread; log more"
+ALL_CUT = "all returns are cut off early: longer episodes would help"
+NOT_APART = (
+    "the observations do not tell the return apart: a constant forecasts held-out returns as well"
+)
+HOPELESS = (
+    "is off-policy with an effective sample size of {:.1f} of {:,} episodes: the policies differ "
+    "too much over a horizon of 1/(1 − γ)"
+)
+
+
+@dataclass(frozen=True)
+class Place(LocalSpread):
+    """What a stack says of some places; NaN where nothing is known, and `note` says why."""
+
+    value: Array
+    jackknife: Array  #: standard error of the value, by fits without each fold
+    apart: Array  #: how far the bases disagree
+    rough: Array  #: how far the value varies among the nearest episodes
+    ended: Array  #: mean return of near episodes that end at once; NaN where there are none
+
+    def value_interval(self, level: float) -> tuple[Array, Array]:
+        """Value ± half an interval; it holds what near episodes did that end at once."""
+        share = 0.5 + arguments.level("level", level) / 2
+        noise = student.ppf(share, FOLDS - 1) * self.jackknife
+        bias = norm.ppf(share) * np.hypot(self.apart, ROUGH * self.rough)
+        half = np.hypot(noise, bias)
+        ends = np.where(np.isnan(self.ended), self.value, self.ended)
+        return np.minimum(self.value - half, ends), np.maximum(self.value + half, ends)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Returns that the fits have not seen, hardly overlapping, beside what these say of them."""
+
+    error: Array  #: G − J
+    value: Array
+    std: Array
+    missing: Array  #: share of the variance that each return lacks
+    fold: Integers
+    rest: Array  #: of what a return lacks, where it was cut off: drawn from the others
+
+    @property
+    def cut_off(self) -> Mask:
+        """Which lack much."""
+        return self.missing > CLOSED**2
+
+    def calibration(self, rows: Mask | None = None) -> Calibration:
+        """Scores of these returns."""
+        some = np.ones(len(self.error), dtype=bool) if rows is None else rows
+        total = self.value + self.error + self.rest
+        return Calibration.of(total[some], self.value[some], self.std[some], self.cut_off[some])
+
+    @property
+    def ratio(self) -> float:
+        """Root mean square of the errors over what was predicted."""
+        known = (self.std > 0) & np.isfinite(self.error)
+        squares = (self.error[known] / self.std[known]) ** 2 + self.missing[known]
+        return float(np.sqrt(squares.mean())) if known.any() else np.nan
+
+    def coverage(self, level: float = 0.9) -> Array:
+        """Share of each fold's returns inside intervals that the other folds calibrate."""
+        found = []
+        for f in np.unique(self.fold):
+            own, scores = self.fold == f, self.calibration(self.fold != f)
+            if scores.scores.size >= Calibration.needed(level):
+                low, high = scores.interval(self.value[own], self.std[own], level)
+                total = (self.value + self.error + self.rest)[own]
+                known = np.isfinite(total + low)
+                found.append(np.mean((low <= total) & (total <= high), where=known))
+        return np.array(found)
+
+
+class Stack:
+    """Bases, their weights, and the spread around the mixture of them."""
+
+    def __init__(self, log: EpisodeLog, bases: Mapping[str, Base], seed: int = 0) -> None:
+        refuse_hopeless(log)
+        folds = Folds(log, seed)
+        self.folds, self.rows = folds.count, len(log)
+        self.bases, self.names = list[Base](), list[str]()
+        for name, base in bases.items() if self.folds > 1 else list(bases.items())[:1]:
+            try:
+                base.fit(log, folds)
+            except ConvergenceError:  # the others may do without it
+                if not self.bases and name == list(bases)[-1]:
+                    raise
+                continue
+            self.bases, self.names = [*self.bases, base], [*self.names, name]
+            if len(self.bases) == 1:
+                folds.learn(base)
+        self._log = small = log.only(folds.sample)
+        self._fold, self._use = folds.fold[folds.sample], folds.whole[folds.sample]
+        self._share = missing(small, np.ones(len(small.end_state)))
+        points, fold = (small.state, small.end_state), (self._fold, self._fold[small.cut])
+        at_rows, at_ends = (
+            np.stack([held_out(base, *x) for base in self.bases])
+            for x in zip(points, fold, strict=True)
+        )
+        self.weights = self._find_weights(at_rows, at_ends)
+        self._value, ends = mixed(self.weights, at_rows), mixed(self.weights, at_ends)
+        self._return = self._value + errors(small, self._value, ends)[0]
+        self._error, beyond, self._weight = errors(small, self._value, ends, small.lam)
+        self.near = neighbours_of(small, self._error, beyond)
+
+    def _find_weights(self, values: Array, ends: Array) -> Array:
+        """Weights whose mixture forecasts held-out returns best, in units of the spread."""
+        log, use, w = self._log, self._use, np.full(len(values), 1 / len(values))
+        at = np.random.default_rng(0).permutation(len(log))[:PLACES]
+        for _ in range(ROUNDS if len(values) > 1 else 0):
+            value = mixed(w, values)
+            error, beyond, _ = errors(log, value, mixed(w, ends))
+            tail = self._share**2 * np.mean(error[use] ** 2)
+            near = Neighbours(log.state, error, tail, log.segment, beyond)
+            std = near.at(log.state[at], log.segment[at]).std
+            known = std > 0
+            std = np.where(known, std, np.median(std[known])) if known.any() else np.ones(len(at))
+            tree = cKDTree(near.scaled(log.state[at]))
+            local = std[tree.query(near.scaled(log.state[use]))[1]]
+            local = np.maximum(local, LEAST_SPREAD * np.median(std))
+            w = best_mixture((values - value - error)[:, use] / local)
+        return w
+
+    # ------------------------------------------------------------------ questions
+
+    def at(self, places: Array) -> Place:
+        """What is known of places [place, coordinate]."""
+        weights = self.weights[self.weights > 0]
+        used = (base for base, w in zip(self.bases, self.weights, strict=True) if w > 0)
+        values = np.stack([base.predict(places) for base in used])  # [base, fold, place]
+        by_fold = mixed(weights, values)
+        value = by_fold.mean(axis=0)
+        noise = (self.folds - 1) / self.folds * ((by_fold - value) ** 2).sum(axis=0)
+        jackknife = np.sqrt(noise) if self.folds > 1 else np.full(len(places), np.nan)
+        apart = np.sqrt(mixed(weights, (values.mean(axis=1) - value) ** 2))
+        if not self.near.enough:
+            nan, spread = np.full(len(places), np.nan), self.near.at(places)
+            of_value = {"value": value, "jackknife": jackknife, "apart": apart}
+            return Place(**vars(spread) | of_value, rough=0.0 * value, ended=nan)
+        blocks = range(0, max(1, len(places)), BLOCK)
+        parts = [self._around(places[first : first + BLOCK]) for first in blocks]
+        rough, ended, effective = (np.concatenate(x) for x in list(zip(*parts, strict=True))[1:])
+        spread = LocalSpread.joined([part[0] for part in parts])
+        few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
+        note = np.where(np.isfinite(ended) & (spread.note == ""), ENDS_AT_ONCE, spread.note)
+        too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
+        note = np.where(too_rough, ROUGH_HERE, note)
+        note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
+        note = np.where(spread.far, spread.note, note)
+        known = {
+            "value": np.where(few, np.nan, value), "note": note,
+            "variance": np.where(few, np.nan, spread.variance),
+        }  # fmt: skip
+        return Place(
+            **vars(spread) | known, jackknife=jackknife, apart=apart, rough=rough, ended=ended
+        )
+
+    def _around(self, places: Array) -> tuple[LocalSpread, Array, Array, Array]:
+        """The spread, the roughness, returns that end at once, and how many episodes count."""
+        near = self.near.near(places)
+        all_rows = self.near.order[near.visits]
+        rows = all_rows[:, :NEAREST]
+        rough = self._value[rows].std(axis=1, ddof=1)
+        over = self._steps_left[rows] < AT_ONCE
+        with np.errstate(invalid="ignore"):
+            ended = (over * self._return[rows]).sum(axis=1) / over.sum(axis=1)
+        ended[(2 * over.sum(axis=1) < NEAREST) | self._all_short] = np.nan
+        return self.near.of(near), rough, ended, effective_size(self._weight[all_rows])
+
+    # ------------------------------------------------------------------ held-out figures
+
+    @cached_property
+    def _steps_left(self) -> Array:
+        """Steps until the end of each row's episode; infinite where it was cut."""
+        ends = np.flatnonzero(self._log.terminated | self._log.cut)
+        rows = np.arange(len(self._log))
+        last = ends[np.searchsorted(ends, rows)]
+        return np.where(self._log.terminated[last], last - rows, np.inf)
+
+    @cached_property
+    def _all_short(self) -> bool:
+        """Whether most rows are near the end of their episode."""
+        return bool(np.mean(self._steps_left < AT_ONCE) > 0.5)
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """Some held-out returns, each from a stretch of its own, beside what was predicted.
+
+        All visits are equally likely, so that return intervals hold on average over visited places
+        and not only where episodes begin. What a return lacks is computed as if the spread were
+        the same at its end.
+        """
+        log, rng = self._log, np.random.default_rng(0)
+        count = min(RETURNS, log.segments)
+        rows = ((np.arange(count) + rng.random(count)) / count * len(log)).astype(np.intp)
+        rows = rows[np.unique(log.segment[rows], return_index=True)[1]]
+        std = self.near.at(log.state[rows], log.segment[rows]).std
+        lacking = missing(log, np.ones(len(log.end_state)), 2, log.lam)[rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scores = (self._error[rows] / std)[(lacking <= CLOSED**2) & (std > 0)]
+        drawn = rng.choice(scores, len(rows)) if scores.size else np.zeros(len(rows))
+        rest = np.sqrt(lacking) * np.nan_to_num(std) * drawn
+        return HeldOut(self._error[rows], self._value[rows], std, lacking, self._fold[rows], rest)
+
+    @cached_property
+    def explained(self) -> tuple[float, float]:
+        """R² of held-out returns, and by how many standard errors it is above 0."""
+        total = np.where(self._use, self._return, 0.0)
+        sums, n = (np.bincount(self._fold + 1, x) for x in (total, self._use))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = ((sums.sum() - sums) / (n.sum() - n))[self._fold + 1]
+        around, left = (
+            (x[self._use]) ** 2 for x in (self._return - mean, self._return - self._value)
+        )
+        gain = np.bincount(self._log.segment[self._use], around - left)
+        error = float(gain.std()) * np.sqrt(len(gain))
+        if not around.sum() > 0:
+            return 0.0, 0.0
+        return 1.0 - float(left.sum() / around.sum()), float(gain.sum()) / max(error, TINY)
+
+    def remarks(self) -> list[str]:
+        """The weights, and what was measured on held-out returns."""
+        if self.folds == 1:
+            return [FEW_EPISODES]
+        parts = (
+            f"{name} {share:.0%}" for name, share in zip(self.names, self.weights, strict=True)
+        )
+        found = [f"spread from neighbours in other episodes; value: {', '.join(parts)}"]
+        if len(self._log) < self.rows:
+            found.append(f"neighbours: {len(self._log):,} transitions, of whole episodes")
+        if self._log.off_policy:
+            return found
+        R2, firm = self.explained
+        held, shares = self.held_out, self.held_out.coverage()
+        words = [f"R² {R2:.2f}", f"errors {number(held.ratio)} times the spread"]
+        if shares.size:
+            words.append(f"90% intervals hold {shares.min():.0%} to {shares.max():.0%} by folds")
+        found.append(f"held-out returns: {', '.join(words)}")
+        found += [NOT_APART] if firm < FIRM else []
+        return found + ([ALL_CUT] if not (self._share < WHOLE).any() else [])
+
+
+def refuse_hopeless(log: EpisodeLog) -> None:
+    """Refuse ratios of which next to no episode is left."""
+    first = np.unique(log.segment, return_index=True)[1]
+    weight = errors(log, np.zeros(len(log)), np.zeros(len(log.end_state)))[2]
+    effective = float(effective_size(weight[first]))
+    if log.off_policy and effective < FEWEST:
+        raise InputError("experience", "log", HOPELESS.format(effective, len(first)))
+
+
+def mixed(weights: Array, values: Array) -> Array:
+    """Σ w x over the first axis."""
+    return np.asarray(sum(w * x for w, x in zip(weights, values, strict=True)))
+
+
+def best_mixture(errors: Array) -> Array:
+    """Weights w ≥ 0, Σw = 1, with the least mean square of Σ w·error [base, row].
+
+    >>> best_mixture(np.array([[1.0, -1.0, 1.0], [1.0, 1.0, -1.0], [9.0, 9.0, 9.0]])).round(2)
+    array([0.5, 0.5, 0. ])
+    """
+    Q = np.array([[(a * b).mean() for a in errors] for b in errors])
+    size = float(np.trace(Q)) or 1.0
+    root = np.linalg.cholesky(Q / size + TINY * np.eye(len(Q))).T
+    one = np.full((1, len(Q)), HEAVY)
+    w = nnls(np.vstack([root, one]), np.append(np.zeros(len(Q)), HEAVY))[0]
+    found: Array = w / w.sum()
+    return found
+
+
+def effective_size(weights: Array) -> Array:
+    """(Σw)²/Σw² along the last axis."""
+    squares = (weights**2).sum(axis=-1)
+    return np.asarray(weights.sum(axis=-1) ** 2 / np.where(squares > 0, squares, 1.0))
