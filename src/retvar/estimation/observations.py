@@ -38,7 +38,7 @@ class ObservationEstimator(LeastSquaresEstimator):
     """Value, variance and std of observations, by a stack of `bases`.
 
     Of these "tiles" (or other `features`), "waves" and "neighbours" are known by name; others are
-    objects with ``fit`` and ``predict``, see :mod:`retvar.estimation.bases`.
+    objects with ``fit`` and ``predict``, see :class:`retvar.estimation.bases.Base`.
     """
 
     file_kind = "least_squares_features"

@@ -55,7 +55,7 @@ class Bracket(NamedTuple):
 class Law:
     """The law of the return in every state; index it by state for that of one.
 
-    Every answer is a :class:`Bracket` that certainly contains the truth: two arrays with one entry
+    Every answer is a :class:`~retvar.exact.law.Bracket` that certainly contains the truth: two arrays with one entry
     a state, or two numbers for one state. States with an infinite variance have NaN. `width` says
     how wide the brackets of the std and of CVaR 5%, lower and upper, are at most, in std, rounding
     aside.
@@ -95,7 +95,7 @@ class Law:
 
     @property
     def mean(self) -> Any:
-        """Mean: exact, a number or one a state."""
+        """Exact mean, a number or one a state."""
         return self._mean if self.state is None else float(self._mean[0])
 
     def _bracket(self, ends: tuple[Array, Array], shift: float = 1.0) -> Bracket:
@@ -205,7 +205,7 @@ def law(
 
     Two laws on a grid, one above and one below in convex order, enclose that of the return. They
     are refined until in every state the std and the CVaR of 5%, lower and upper, are known within
-    `tolerance` std, or half a minute of work is spent; :attr:`Law.width` then says how wide they
+    `tolerance` std, or half a minute of work is spent; ``Law.width`` then says how wide they
     are. Probabilities and quantiles have the width they have: at an atom a probability covers it,
     in a gap of the law a quantile covers that.
 
