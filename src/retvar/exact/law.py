@@ -55,10 +55,10 @@ class Bracket(NamedTuple):
 class Law:
     """The law of the return in every state; index it by state for that of one.
 
-    Every answer is a :class:`~retvar.exact.law.Bracket` that certainly contains the truth: two arrays with one entry
-    a state, or two numbers for one state. States with an infinite variance have NaN. `width` says
-    how wide the brackets of the std and of CVaR 5%, lower and upper, are at most, in std, rounding
-    aside.
+    Every answer is a :class:`~retvar.exact.law.Bracket` that certainly contains the truth: two
+    arrays with one entry a state, or two numbers for one state. States with an infinite variance
+    have NaN. `width` says how wide the brackets of the std and of CVaR 5%, lower and upper, are at
+    most, in std, rounding aside.
 
     >>> import retvar as rv
     >>> found = rv.law(rv.domains.chain(lam=1), tolerance=1e-4)
