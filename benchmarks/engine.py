@@ -25,17 +25,14 @@ from online import Reference, numpy_class
 from retvar.exact.solution import variance_function
 from retvar.mdp import weigh_edges
 from retvar.simulation.runner import usable_threads
-from retvar.simulation.streams import stream_of
 from retvar.td.block import aligned_zeros
 from timing import Times, Timing, ns
+from value_errors import ALPHAS, RATIOS, SEED, experiment, jax_program
 
-RATIOS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]  # error of the frozen value, as a share of max |j|
-ALPHAS = [0.05, 0.04, 0.03, 0.02, 0.01, 0.007, 0.005, 0.003, 0.001]
 SETTINGS = len(RATIOS) * len(ALPHAS)
 LANES = 56  # the settings, padded to whole vectors
 RUNS, STEPS, WINDOW = 120, 80_000, 10_000
 JAX_STEPS = 8_000  # steps of each run in JAX
-SEED = 0
 ROUNDS = 7
 FEW = 3  # rounds if nothing is compared
 LONG = 0.15  # least seconds of a timing beyond the set-up
@@ -78,17 +75,6 @@ def cost_table(name: str, runs: dict[str, Callable[[int], int]]) -> list[str]:
 
 
 # ---------------------------------------------------------------------- the experiment
-
-
-@functools.cache
-def experiment() -> tuple[rv.MDP, list[rv.Learner]]:
-    """The paper's value-error experiment: direct learners, then VTD with the same settings."""
-    mdp = rv.domains.complex_mdp()
-    j = rv.solve(mdp).value
-    starts = [rv.Noisy(j, uniform=ratio * float(np.abs(j).max())) for ratio in RATIOS]
-    return mdp, rv.grid(
-        rv.Direct, rv.VTD, alpha=0.0, value=starts, alpha_bar=ALPHAS, learn_value=False
-    )
 
 
 def engine(
@@ -214,66 +200,6 @@ def gigahertz(library: ctypes.CDLL, count: int = 10_000_000) -> float:
 
 
 # ---------------------------------------------------------------------- JAX
-
-
-@functools.cache
-def jax_program(rows: bool, runs: int, steps: int) -> Callable[[], Any]:
-    """The experiment in JAX: vmap over runs and lanes, scan over steps; compiled when first run.
-
-    With `rows` the lanes are the last axis of the weights instead of a vmap, and eight steps are
-    unrolled. Uniform numbers are drawn before the scan, which was faster than in it.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    jax.config.update("jax_enable_x64", True)
-    mdp, _ = experiment()
-    stream, used = stream_of(mdp, seed=SEED)
-    e = mdp.edges
-    lam = np.broadcast_to(mdp.lam, mdp.n_states)[e.next_state[used]]
-    first, fan, threshold, other, follows, rewards, gammas, lams = (
-        jnp.asarray(column)
-        for column in (
-            stream.first, stream.fan, stream.threshold, stream.other, stream.next_state,
-            stream.reward, e.gamma[used], lam,
-        )
-    )  # fmt: skip
-
-    def edge(u: Any, s: Any) -> Any:
-        scaled = u * fan[s]
-        k = scaled.astype(int)
-        i = first[s] + k
-        return jnp.where(scaled - k < threshold[i], i, other[i])
-
-    def update(alpha, J, V, M, s, s2, R, gamma, lam):
-        delta = R + gamma * J[s2] - J[s]
-        G = R + gamma * (1 - lam) * J[s2]
-        discount = (gamma * lam) ** 2
-        direct = delta * delta + discount * V[s2] - V[s]
-        vtd = G * G + 2 * gamma * lam * G * J[s2] + discount * M[s2] - M[s]
-        return V.at[s].add(alpha * direct), M.at[s].add(alpha * vtd)
-
-    lanes = update if rows else jax.vmap(update, (0,) * 4 + (None,) * 5)
-
-    def one_run(key: Any, J: Any, alpha: Any) -> Any:
-        def step(carry: Any, u: Any) -> Any:
-            s, V, M = carry
-            i = edge(u, s)
-            V, M = lanes(alpha, J, V, M, s, follows[i], rewards[i], gammas[i], lams[i])
-            return (follows[i], V, M), None
-
-        uniforms = jax.random.uniform(key, (steps,), dtype=jnp.float64)
-        begin = (jnp.zeros((), int), jnp.zeros_like(J), J * J)
-        return jax.lax.scan(step, begin, uniforms, unroll=8 if rows else 1)[0]
-
-    j = rv.solve(mdp).value
-    error = np.random.default_rng(SEED).uniform(-1, 1, (runs, 1, mdp.n_states)) * np.abs(j).max()
-    J = j + np.repeat(RATIOS, len(ALPHAS))[:, None] * error  # [run, lane, state]
-    keys = jax.random.split(jax.random.key(SEED), runs)
-    values = jnp.asarray(J.transpose(0, 2, 1) if rows else J)
-    alphas = jnp.asarray(np.tile(ALPHAS, len(RATIOS)))
-    program = jax.jit(jax.vmap(one_run, (0, 0, None)))
-    return lambda: jax.block_until_ready(program(keys, values, alphas))
 
 
 def run_jax(rows: bool, runs: int, steps: int) -> int:

@@ -7,14 +7,15 @@ which compiles.
 
 import statistics
 import time
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import document
 import retvar as rv
-from engine import ALPHAS, RATIOS, SEED, jax_program
 from retvar.simulation import cuda_runner
+from value_errors import ALPHAS, SEED, frozen, jax_program
 
 STEPS, WINDOW = 80_000, 10_000
 ROUNDS = 3
@@ -38,14 +39,6 @@ class Case(NamedTuple):
     def simulate(self, **changes: Any) -> Any:
         settings = {"steps": self.steps, "runs": self.runs, "seed": SEED, "record": self.record}
         return rv.simulate(self.mdp, self.learners, **{**settings, "device": "cuda", **changes})
-
-
-def frozen(mdp: rv.MDP, count: int = 9) -> list:
-    """The value-error experiment: 54 settings of each of two methods."""
-    j = rv.solve(mdp).value
-    starts = [rv.Noisy(j, uniform=ratio * float(np.abs(j).max())) for ratio in RATIOS]
-    alphas = ALPHAS if count == 9 else np.geomspace(0.001, 0.05, count).tolist()
-    return rv.grid(rv.Direct, rv.VTD, alpha=0.0, value=starts, alpha_bar=alphas, learn_value=False)
 
 
 def one_learner(**settings: Any) -> list:
@@ -132,7 +125,9 @@ def main_table() -> list[str]:
 
 
 def jax_lines(runs: int = 10_000, steps: int = 2_000) -> list[str]:
-    """The value-error experiment in JAX, the faster of two programs."""
+    """The value-error experiment in JAX, the faster of two programs; nothing without JAX."""
+    if find_spec("jax") is None:
+        return ["JAX is not installed."]
     case = cases()["value errors, 108 learners"]
     kernel, _ = measure(case)
     rates = []
@@ -165,7 +160,10 @@ def growth() -> list[str]:
             f"10{'²³⁴⁵'[k]}": Case(mdp, many, 8_000, 10 ** (2 + k)) for k in range(4)
         },
         "learners, 10⁴ runs": {
-            f"{12 * k}": Case(mdp, frozen(mdp, k), 8_000, 10_000) for k in (1, 3, 9, 27)
+            f"{12 * k}": Case(
+                mdp, frozen(mdp, np.geomspace(0.001, 0.05, k).tolist()), 8_000, 10_000
+            )
+            for k in (1, 3, 9, 27)
         },
         "states, 108 learners": {
             f"{n}": Case(walk, frozen(walk), 4_000, 5_000)

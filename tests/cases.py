@@ -8,8 +8,7 @@ kinds of learners, because it compiles nothing.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from tests import oracle
+from tests.fixed_cases import Case, bits, digest, made_mdp
 from tests.streams import METHODS, rows
 
 NAMES = {
@@ -26,62 +26,6 @@ NAMES = {
     "centred": ("value", "variance", "mean"),
 }
 AT_START = {"value": "value", "initial_variance": "variance", "initial_mean": "mean"}
-
-
-@dataclass(frozen=True)
-class Case:
-    """Arguments of a simulation."""
-
-    mdp: rv.MDP
-    learners: list
-    length: dict
-    runs: int = 1
-    seed: int = 0
-    policies: dict = field(default_factory=dict)
-    features: dict = field(default_factory=dict)
-    record: dict = field(default_factory=dict)
-
-    @property
-    def unit(self) -> str:
-        return "step" if "steps" in self.length else "episode"
-
-    @property
-    def total(self) -> int:
-        return next(iter(self.length.values()))
-
-    def simulate(self, **changes: Any) -> Any:
-        settings = {"runs": self.runs, "seed": self.seed, "keep": "runs", "threads": 1}
-        settings |= {"record": rv.Record(**self.record), **self.policies, **self.features}
-        learners = changes.pop("learners", self.learners)
-        return rv.simulate(self.mdp, learners, **self.length, **{**settings, **changes})
-
-    def replay(self, run: int) -> dict:
-        return rv.replay(self.mdp, run=run, seed=self.seed, **self.length, **self.policies)
-
-    def online(self, learner: rv.Learner) -> Any:
-        return learner.online(**(self.features or {"states": self.mdp.n_states}))
-
-    def rows_of(self, node: str) -> np.ndarray:
-        """Features [state, weight] of a node."""
-        variance = self.features.get("features", np.eye(self.mdp.n_states))
-        value = self.features.get("value_features", variance)
-        mean = self.features.get("mean_features", value)
-        return {"value": value, "mean": mean}.get(node, variance)
-
-
-def bits(x: Any) -> bytes:
-    """The bits of an array, all NaNs being one."""
-    x = np.array(x, dtype=np.float64)
-    x[np.isnan(x)] = np.nan
-    return x.tobytes()
-
-
-def digest(data: Any) -> str:
-    """Of all variables of a dataset."""
-    found = hashlib.sha256()
-    for name in sorted(data.data_vars):
-        found.update(f"{name}{data[name].dims}{data[name].shape}".encode() + bits(data[name]))
-    return found.hexdigest()
 
 
 # ------------------------------------------------------------------------ what should come out
@@ -296,32 +240,6 @@ def close(found: Any, expected: Any, where: str) -> None:
 
 
 # ------------------------------------------------------------------------ what Hypothesis chooses
-
-
-def made_mdp(rng: np.random.Generator, states: int, actions: int, ends: bool, noisy: bool) -> Any:
-    """A random MDP in which every state is visited; the target may avoid some actions."""
-    edges = []
-    for s in range(states):
-        for a in range(actions):
-            targets = [(s + 1) % states, *rng.integers(states, size=rng.integers(2)).tolist()]
-            targets += [s] if rng.random() < 0.3 else []
-            targets += [rv.END] if ends else []
-            shares = rng.dirichlet(np.ones(len(targets)))
-            noise = rng.random(len(targets)) * noisy
-            edges += [
-                rv.Edge(s, a, t, p, rng.normal(), sd)
-                for t, p, sd in zip(targets, shares, noise, strict=True)
-            ]
-    pi, mu = rng.dirichlet(np.ones(actions), size=(2, states))
-    pi[rng.random((states, actions)) < 0.3] = 0.0
-    pi[:, 0] += pi.sum(axis=1) == 0
-    start = rng.random(states) * (rng.random(states) < 0.7)
-    start[rng.integers(states)] += 0.5
-    return rv.MDP.from_edges(
-        edges, gamma=rng.uniform(0, 0.95, states), lam=rng.random(states),
-        start=start / start.sum(), states=states, actions=actions,
-        policies={"mu": mu, "pi": pi / pi.sum(axis=1, keepdims=True)},
-    )  # fmt: skip
 
 
 RULES = {

@@ -20,8 +20,8 @@ from unittest import mock
 import numpy as np
 
 import retvar as rv
-from tests import cases, fixed_cases
-from tests.cases import Case, made_mdp
+from tests import fixed_cases
+from tests.fixed_cases import Case, bits, made_mdp
 
 OFF = {"target": "pi", "behaviour": "mu"}
 ALL = {"window": 40, "rmse": True, "change": True, "step_sizes": True}
@@ -30,7 +30,7 @@ ALL = {"window": 40, "rmse": True, "change": True, "step_sizes": True}
 def differing(one: Any, other: Any) -> list[str]:
     """Names of variables whose bits differ between two datasets."""
     assert set(one.data_vars) == set(other.data_vars)
-    return [name for name in one.data_vars if cases.bits(one[name]) != cases.bits(other[name])]
+    return [name for name in one.data_vars if bits(one[name]) != bits(other[name])]
 
 
 def varied(make: Callable[[], Case], rng: np.random.Generator) -> Case:

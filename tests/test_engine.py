@@ -13,8 +13,8 @@ import retvar as rv
 from retvar.online import memory
 from retvar.simulation import blocks, kernel, runner
 from tests import cases, fixed_cases, oracle
-from tests.cases import bits, check_statistics, digest
-from tests.fixed_cases import FIXED_CASES
+from tests.cases import check_statistics
+from tests.fixed_cases import FIXED_CASES, bits, digest
 
 BATCHES = range(10 if oracle.SOAK else 1)
 compiled = pytest.mark.compiled

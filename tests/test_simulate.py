@@ -15,8 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import retvar as rv
 from retvar.td.learners import from_dict
 from tests import oracle
-from tests.cases import bits
-from tests.fixed_cases import FIXED_CASES, OFF
+from tests.fixed_cases import FIXED_CASES, OFF, bits
 
 COMPLEX = rv.domains.complex_mdp()
 CHAIN = rv.domains.chain()

@@ -14,7 +14,7 @@ import retvar as rv
 from retvar.simulation import streams
 from tests import oracle
 from tests import reference_random as reference
-from tests.cases import made_mdp
+from tests.fixed_cases import made_mdp
 
 U = np.uint64
 STRICT = 6.0  # standard errors: 2·10⁻⁹ for each of at most a hundred statistics a test
