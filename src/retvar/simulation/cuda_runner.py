@@ -16,9 +16,10 @@ import numpy as np
 from numba import cuda
 
 from retvar.simulation import cuda_device
-from retvar.simulation.blocks import Block, LearnerSetup, Recording
+from retvar.simulation.blocks import Block, Recording
 from retvar.simulation.cuda_device import Device, without_contraction
 from retvar.simulation.cuda_kernel import Launch, Loaded, Plan, fields_of, kernel_of, plan_of
+from retvar.simulation.question import Question
 from retvar.simulation.record import SUMMED, Batch
 from retvar.simulation.runner import Lanes, Moments, Progress, Simulation
 from retvar.support.errors import DeviceError, InputError
@@ -121,12 +122,13 @@ def fill_rates(kind, q, out):
         out[n] = rate_at(kind, q, float(n))
 
 
-def laid_out(setups: list[LearnerSetup], rec: Recording, block: Block) -> tuple[Block, Plan]:
+def laid_out(question: Question, rec: Recording, block: Block) -> tuple[Block, Plan]:
     """A block with lanes for whole threads, and the plan of its kernel."""
-    firsts = [setups[block.learners(k)[0]].template for k in range(len(block.owners))]
+    firsts = [question.setups[block.learners(k)[0]].template for k in range(len(block.owners))]
     sizes = [x.features[place].size for x, (_, place) in zip(firsts, block.owners, strict=True)]
-    plan = plan_of(block.shape, sizes, len(block.columns), rec)
-    lanes = -(-len(block.columns) // plan.lanes) * plan.lanes
+    plan = plan_of(block.shape, sizes, len(block.columns), rec, question.stream)
+    whole = plan.lanes * plan.group
+    lanes = -(-len(block.columns) // whole) * whole
     return dataclasses.replace(block, shape=plan.shape, lanes=lanes), plan
 
 
@@ -135,9 +137,10 @@ class BlockRunner:
 
     def __init__(self, simulation: Simulation, block: Block, device: Device) -> None:
         self.simulation, self.device, self.recording = simulation, device, simulation.recording
-        self.block, self.plan = laid_out(simulation.question.setups, self.recording, block)
+        self.block, self.plan = laid_out(simulation.question, self.recording, block)
         self.lanes = Lanes(simulation, self.block)
-        self.parts = self.block.lanes // self.plan.lanes
+        self.parts = self.block.lanes // (self.plan.lanes * self.plan.group)
+        self.threads = self.parts * self.plan.group  # of a run
         self.runs_at_once = self._most_runs()
         self.kernel = kernel_of(self.plan)
         self.stream = device.put_all(simulation.question.stream)
@@ -166,7 +169,7 @@ class BlockRunner:
         """Number of runs of a launch: what fits the memory, and takes about a second."""
         free, shapes = self.device.free_bytes(), self.lanes.shapes
         each = self.block.lanes * sum(map(math.prod, shapes))
-        each += self.parts * sum(map(math.prod, self._shapes().values()))
+        each += self.threads * sum(map(math.prod, self._shapes().values()))
         if self.lanes.differs:
             each += sum(node.initial.size for node in self.lanes.nodes)
         each += self.lanes.states * self.block.lanes if self.plan.frozen else 0
@@ -175,7 +178,7 @@ class BlockRunner:
             needed = f"{8 * each / 1e9:,.2g} GB for one run"
             remedy = f"{free / 1e9:,.2g} GB of the GPU are free; record less, or device='cpu'"
             raise InputError("device", f"'cuda', {needed}", remedy)
-        whole = -(-2_048 * self.device.processors() // self.parts)  # runs that fill the GPU
+        whole = -(-2_048 * self.device.processors() // self.threads)  # runs that fill the GPU
         work = int(self.recording.points[-1]) * self.block.lanes * len(self.plan.shape.specs)
         most = self.simulation.batch or max(whole, int(UPDATES / work) // whole * whole)
         return max(1, min(self.simulation.runs, most, fitting))
@@ -183,15 +186,14 @@ class BlockRunner:
     @property
     def blocks(self) -> int:
         """Number of thread blocks."""
-        return -(-self.runs_at_once * self.parts // self.plan.threads)
+        return -(-self.runs_at_once * self.threads // self.plan.threads)
 
     def _memory(self) -> list[Any]:
         """Memory of all threads."""
-        threads, found = self.blocks * self.plan.threads, []
-        for name, shape in self._shapes().items():
-            dtype = np.int64 if name == "counted" else np.float64
-            found.append(self.device.empty(*shape, threads, dtype=dtype))
-        return found
+        empty, shapes, each = self.device.empty, self._shapes(), self.plan.threads
+        home = empty(self.blocks if shapes["home"][0] > 1 else 1, *shapes["home"], each)
+        used, previous = (empty(*shapes[x], self.blocks * each) for x in ("used", "previous"))
+        return [home, used, previous, empty(*shapes["counted"], self.blocks * each, dtype=np.int64)]
 
     def _results(self) -> Batch:
         """Results of the runs of a launch, not initialised; one number where none are wanted."""

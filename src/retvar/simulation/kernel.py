@@ -22,7 +22,7 @@ from retvar.td.nodes import LIMIT, Spec, Step, learning
 from retvar.td.random import U, keys
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
 
-LOOK_EVERY = 64  # steps, a power of 2: look for weights that have diverged, and whether to stop
+OFTEN = 64  # steps, a power of 2: look whether to stop, and for weights that have diverged
 NAN = math.nan
 
 
@@ -125,6 +125,15 @@ def looking(specs: tuple[Spec, ...]) -> Any:
     return in_turn([of_node(K) for K in range(len(specs)) if specs[K].learns])
 
 
+@part
+def period(states):
+    """Steps between looks for diverged weights: they must not cost more than the learning."""
+    every = OFTEN
+    while every < 4 * states:
+        every *= 2
+    return every
+
+
 _LATER: Any = None  # functions of a shape
 learn = clear = look = begin_run = step_along = _LATER
 begin = leave = change = moment = record_point = finish = _LATER
@@ -134,6 +143,7 @@ def run_block(stream, task, m, given, wanted, scratch, batch):
     """Simulate some runs; False: stopped. :func:`kernel_of` gives it the functions of a shape."""
     wide_noalias()
     n, points = stream.first.size, wanted.points
+    every = period(n)
     for r in range(task.runs):
         a, b = keys(stream.key[0], task.first_run + r)
         begin_run(m, given, r)
@@ -142,8 +152,9 @@ def run_block(stream, task, m, given, wanted, scratch, batch):
         t = clock = 0
         for point in range(points.size):
             while clock < points[point]:
-                if t & (LOOK_EVERY - 1) == 0:
+                if t & (every - 1) == 0:
                     look(m)
+                if t & (OFTEN - 1) == 0:
                     task.ticks[0] = r + clock / points[-1]
                     if task.stop[0] != 0:
                         return False

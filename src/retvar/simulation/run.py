@@ -141,7 +141,7 @@ def simulate(
     if device == "cuda":
         from retvar.simulation import cuda_runner
 
-        blocks = [cuda_runner.laid_out(question.setups, recording, block)[0] for block in blocks]
+        blocks = [cuda_runner.laid_out(question, recording, block)[0] for block in blocks]
     batch = None if batch is None else arguments.integer("batch", batch, 1, MOST)
     simulation = Simulation(question, blocks, recording, runs, first_run, threads, batch)
     refuse_too_large(simulation, keep)

@@ -145,6 +145,7 @@ class FeatureCode:
     def __init__(self, spec: Spec, K: int) -> None:
         IS_TABLE, IS_DENSE = spec.features == TABLE, spec.features == DENSE
         SIZE, ALONE = spec.size, spec.alone or spec.common
+        SELECTS = spec.tabled and IS_TABLE and SIZE > 0  # weights that a GPU holds in registers
 
         @part
         def size(m):
@@ -186,9 +187,13 @@ class FeatureCode:
         @part
         def predict(m, w, s, lane):
             """w·φ of a state; 0 after the end of an episode."""
+            found = 0.0
+            if SELECTS:
+                for i in range(SIZE):
+                    found = w[u(i), u(lane)] if i == s else found
+                return found
             if IS_TABLE:
                 return w[u(s), u(lane)]
-            found = 0.0
             first, last = active(m, s)
             for j in range(first, last):
                 i, phi = entry(m, s, j)
