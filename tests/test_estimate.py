@@ -16,7 +16,6 @@ from retvar import check
 from retvar.estimation.returns import Returns, rows_of
 from retvar.experience import Experience, from_gymnasium, from_table
 from retvar.support.errors import InputError, SourceError
-from tests import oracle
 
 COLUMNS = ("key", "state", "next_state", "reward", "gamma", "lam", "eta", "flags", "stream")
 ANSWERS = ("value", "variance", "std")
@@ -596,19 +595,6 @@ def test_an_interruption_carries_the_estimate_so_far(kind):
 
 
 # ---------------------------------------------------------------------- checks
-
-
-@pytest.mark.soak
-@pytest.mark.skipif(not oracle.SOAK, reason="200 checks: make nightly")
-@pytest.mark.parametrize("by", ["td", "least_squares"])
-@pytest.mark.parametrize(("env", "steps"), [("FrozenLake-v1", 5_000), ("CliffWalking-v1", 20_000)])
-def test_right_estimates_are_seldom_found_wrong(env, steps, by):
-    """At most 2% false alarms: more than 13 of 100 have probability 1e-6."""
-    alarms = 0
-    for k in range(100):
-        found = rv.estimate(from_gymnasium(env, steps=steps, seed=k), gamma=0.9, by=by, seed=k)
-        alarms += check(found, from_gymnasium(env, steps=steps, seed=10_000 + k)).disagrees
-    assert alarms <= 13
 
 
 @pytest.mark.parametrize(("env", "gamma"), [("CartPole-v1", 0.95), ("MountainCar-v0", 0.95)])
