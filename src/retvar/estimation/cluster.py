@@ -52,7 +52,7 @@ def observe_piece(
         if names is not None:
             chunk |= {name: names[chunk[name]] for name in ("state", "next_state")}
         estimator.moves.append(chunk)
-        monitor.update(estimator, chunk)
+    monitor.read(estimator, estimator.moves)
     estimator.begin(number)
     return monitor, estimator.observed
 

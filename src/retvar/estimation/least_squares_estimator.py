@@ -21,14 +21,13 @@ from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
 from retvar.estimation.returns import (
     CLOSED,
-    ELSEWHERE,
     KEYS,
     NOWHERE,
-    SOON,
     OwnDiscounts,
     Returns,
     discounts,
     rows_of,
+    whole_trajectories,
 )
 from retvar.estimation.sums import Sums
 from retvar.experience.moves import Moves
@@ -464,22 +463,23 @@ class StateEstimator(LeastSquaresEstimator):
     @cached_property
     def observed(self) -> Observed:
         """Returns of the part that calibrates, in sequence and by state."""
-        found = tuple(Returns(k, 1, RETURNS, negligible=CLOSED, plenty=SOON) for k in (1, KEYS))
+        found = Returns(1, RETURNS, CLOSED), Returns(1, RETURNS, CLOSED)
         state = self._began.copy()
         weighted = self.description.estimand == "off_policy_return"
-        for chunk in [] if self.moves is None or self.off_policy else self.moves.chunks():
+        moves = Moves() if self.moves is None or self.off_policy else self.moves
+        for chunk in whole_trajectories(moves):
             rows = self._rows(chunk)
             part, cut, late = self._split(rows, state)
             rows["truncated"] = rows["truncated"] | cut
-            value = None
+            value: Any = 0.0
             if bool((rows["lam"][~rows["terminated"]] < 1.0).any()):
                 value = np.nan_to_num(self.fit.value)[rows["next_state"]]
-            eta = rows.get("rho") if weighted else None
+            eta = rows.get("rho", 1.0) if weighted else 1.0
             columns = rows_of(rows, rows["gamma"], rows["lam"], eta, value)
-            begins = np.where(part == CALIBRATION, np.where(late, NOWHERE, 0), ELSEWHERE)
-            found[0].add(begins, columns)
-            found[1].add(np.where(begins == 0, rows["state"] & (KEYS - 1), begins), columns)
-        return found[0], found[1]
+            begins = (part == CALIBRATION) & ~late
+            found[0].add(np.where(begins, 0, NOWHERE), columns)
+            found[1].add(np.where(begins, rows["state"] & (KEYS - 1), NOWHERE), columns)
+        return found
 
     def _fitted(self, states: Any) -> tuple[Array, Array]:
         at = self._index(states)
