@@ -143,8 +143,8 @@ class Operators:
         s, points = self._steps, self._points
         right = points[s.row_state] > 0
         share, mean = (np.bincount(s.row, x)[:, None] for x in (s.b, s.b * s.epsilon))
-        own = -mean * right if self._noise else np.zeros(right.shape)  # of all rows of a state: 0
-        rows: tuple[Array, ...] = own, own.copy(), np.asarray(-share * right, dtype=np.float64)
+        mean = mean if self._noise else 0.0 * mean  # of all rows of a state: 0
+        rows = tuple(np.asarray(-x * right, dtype=np.float64) for x in (mean, mean, share))
         step(points, (s.state, s.row, s.next_state, s.b, s.d, s.epsilon), (W, *lines), rows)
         if self._noise is not None:
             first = np.searchsorted(s.row_state, np.arange(s.n))
