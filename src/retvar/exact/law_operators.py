@@ -108,6 +108,10 @@ class Steps:
         where = self.state, self.next_state
         return scipy.sparse.coo_array((self.b * x, where), shape=(self.n, self.n)).tocsr()
 
+    def by_row(self, x: Array) -> Array:
+        """Sums over the edges of each row, as a column."""
+        return np.asarray(np.bincount(self.row, x), dtype=np.float64)[:, None]
+
     @property
     def noisy(self) -> Mask:
         """States with noise."""
@@ -142,9 +146,9 @@ class Operators:
         """A function above W and lines below ψ, after one step."""
         s, points = self._steps, self._points
         right = points[s.row_state] > 0
-        share, mean = (np.bincount(s.row, x)[:, None] for x in (s.b, s.b * s.epsilon))
-        mean = mean if self._noise else 0.0 * mean  # of all rows of a state: 0
-        rows = tuple(np.asarray(-x * right, dtype=np.float64) for x in (mean, mean, share))
+        share, mean = s.by_row(s.b) * right, s.by_row(s.b * s.epsilon) * right
+        own = -mean if self._noise else 0.0 * mean  # of all rows of a state: 0
+        rows: tuple[Array, ...] = own, own.copy(), -share
         step(points, (s.state, s.row, s.next_state, s.b, s.d, s.epsilon), (W, *lines), rows)
         if self._noise is not None:
             first = np.searchsorted(s.row_state, np.arange(s.n))
@@ -197,9 +201,7 @@ class Noise:
         self._size = scipy.fft.next_fast_len(2 * m, real=True)
         h, lag = z[:, 1:2] - z[:, :1], np.arange(m)
         tau = sigma / h
-        share, mean = (
-            np.bincount(steps.row, x)[self._rows, None] for x in (steps.b, steps.b * steps.epsilon)
-        )
+        share, mean = (steps.by_row(x)[self._rows] for x in (steps.b, steps.b * steps.epsilon))
         cell = ndtr((0.5 - lag) / tau) - ndtr((-0.5 - lag) / tau)
         moved = lag * cell + tau * (_density((lag + 0.5) / tau) - _density((lag - 0.5) / tau))
         self._hat, self._cell = self._kernel(_hat(lag, tau)), self._kernel(cell)
