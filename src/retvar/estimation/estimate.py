@@ -15,13 +15,9 @@ import xarray
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_states
 from retvar.estimation.check import Check, self_check
-from retvar.estimation.least_squares_estimator import (
-    LeastSquaresEstimator,
-    StateEstimator,
-    refuse_discounts,
-    refuse_gaps,
-)
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, refuse_discounts
 from retvar.estimation.returns import Monitor
+from retvar.estimation.states import StateEstimator, refuse_gaps
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
@@ -301,9 +297,6 @@ class Estimate(Shown):
         if estimator is None:
             estimator = self._create(next(moves.chunks(FIRST[self.experience.is_log])))
         if isinstance(estimator, LeastSquaresEstimator):
-            given: Any = {"gamma", "lam"} & {*moves.columns}
-            for chunk in moves.chunks() if given else ({},):
-                refuse_discounts(estimator.description, chunk)
             estimator.read(moves)
         else:
             for chunk in moves.chunks():
