@@ -144,7 +144,7 @@ def test_a_right_value_disagrees_in_one_of_200_cases_on_both_sides_together(test
 
 def one_step_returns(rewards, flag, gamma=1.0):
     """Returns of one step each, from state 0 to itself; `flag` says how they end."""
-    found, zero = Returns(1, 1, len(rewards)), np.zeros(len(rewards), dtype=np.int64)
+    found, zero = Returns(1, len(rewards)), np.zeros(len(rewards), dtype=np.int64)
     rows = {"state": zero, "next_state": zero, "reward": rewards, flag: zero + 1}
     found.add(zero, rows_of(rows, gamma * np.ones(zero.size), np.ones(zero.size)))
     return found
