@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 import scipy.stats
 
-CARDS = {**dict.fromkeys(range(1, 10), 1 / 13), 10: 4 / 13}
-
 
 class World:
     """A world, its value and the variance of its returns."""

@@ -18,20 +18,6 @@ def mix(z: int) -> int:
     return z ^ z >> 31
 
 
-def unmix(z: int) -> int:
-    """Its inverse: x ↦ x ^ (x ≫ k) is undone by repeating it, odd factors have inverses."""
-
-    def unshift(x: int, k: int) -> int:
-        found = x
-        for _ in range(64 // k):
-            found = x ^ found >> k
-        return found
-
-    z = unshift(z, 31) * pow(0x94D049BB133111EB, -1, M) % M
-    z = unshift(z, 27) * pow(0xBF58476D1CE4E5B9, -1, M) % M
-    return unshift(z, 30)
-
-
 def keys(seed: int, run: int) -> tuple[int, int]:
     """The two halves of a run's key."""
     seed = mix((seed + GOLDEN) % M)

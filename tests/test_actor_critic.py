@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import retvar as rv
-from retvar.online.actor_critic import MDPWorld
 from tests.oracle import END, fresh_seed
 
 CLOSE = 1e-11
@@ -110,21 +109,6 @@ def test_on_the_windy_cliff_a_penalty_makes_the_policy_calmer():
     exact = rv.policy_gradient(mdp, agent.policy)
     assert exact.return_variance**0.5 < 3.2
     assert exact.return_mean > -13.5
-
-
-def test_edges_are_drawn_with_their_probabilities():
-    mdp = rv.domains.random_mdp(3, 2, 3, 1, gamma=0.9, reward_std=0.0, parallel=True)
-    world = MDPWorld(mdp, None, np.random.default_rng(0))
-    drawn = dict.fromkeys(mdp.edges.reward.tolist(), 0)
-    for _ in range(3_000):
-        world._state = 1
-        _, reward, *_ = world.step(1)
-        drawn[reward] += 1
-    e = mdp.edges
-    mine = (e.state == 1) & (e.action == 1)
-    for s, r, p in zip(mine, e.reward.tolist(), e.probability, strict=True):
-        p = p if s else 0.0
-        assert abs(drawn[r] - 3_000 * p) <= 5 * (3_000 * p * (1 - p)) ** 0.5
 
 
 class Corridor:

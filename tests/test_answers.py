@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 
-import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -15,7 +14,6 @@ import retvar as rv
 from retvar.cli import main
 from retvar.estimation.answers import Answer
 from retvar.estimation.return_sample import Interval, ReturnSample
-from retvar.estimation.rollouts import observed
 from retvar.experience import from_gymnasium, from_table
 from retvar.support.errors import InputError
 
@@ -43,16 +41,6 @@ def test_an_answer_is_that_of_the_estimate(by):
         else:
             assert math.isnan(answer.return_interval[0])
     assert found.at(14, level=0.5).value.low > found.at(14).value.low
-
-
-def test_a_word_says_where_returns_take_few_values():
-    """In the lake most returns are 0; in the log below they are normal, and there is no word."""
-    found = lake()
-    here = "returns take few values here: this interval held"
-    assert here in found.at(0).note
-    assert here in json.loads(json.dumps(found.at(0).to_dict()))["note"]
-    normal = rv.estimate(from_table(log(["rain", "sun"])), gamma=0.9)
-    assert "few values" not in normal.summary() + normal.at("sun").note
 
 
 def log(labels):
@@ -157,24 +145,6 @@ def test_observations_far_from_all_data_have_no_answer(by):
         with pytest.raises(InputError) as caught:
             found.at(wrong)
         assert caught.value.field == "state"
-
-
-# ---------------------------------------------------------------------- starts
-
-
-@pytest.mark.parametrize("name", ["CartPole-v1", "MountainCar-v0", "Pendulum-v1", "Acrobot-v1"])
-def test_an_environment_starts_where_it_shows_an_observation(name):
-    """From any observation on its way it goes on as it did."""
-    env, copy = gymnasium.make(name), gymnasium.make(name)
-    env.action_space.seed(0)
-    env.reset(seed=0)
-    copy.reset(seed=1)
-    for _ in range(5):
-        before = env.step(env.action_space.sample())[0]
-        shown = observed(before.tolist())(copy.unwrapped)
-        np.testing.assert_allclose(shown, before, atol=1e-5)
-    action = env.action_space.sample()
-    np.testing.assert_allclose(copy.step(action)[0], env.step(action)[0], atol=1e-4)
 
 
 # ---------------------------------------------------------------------- the command line

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binom
 
 import retvar as rv
-from retvar.online.bootstrap import spread
 from tests import reference_random as reference
 from tests.oracle import SOAK, fresh_seed
 from tests.streams import METHODS, same, stream
@@ -259,10 +258,3 @@ def test_intervals_have_the_requested_level():
     assert_allclose(widths[1], widths[0] * 2.5758293 / 1.6448536, rtol=1e-6)
     low, high = estimator.interval(2, "std")
     assert_allclose((low**2, high**2), np.maximum(estimator.interval(2, "variance"), 0), atol=1e-12)
-
-
-def test_replicates_that_diverge_are_left_out():
-    predictions = np.array(
-        [[1.0, 3.0, np.inf, np.nan, 1e200], [np.nan, np.nan, np.nan, 1.0, np.inf]]
-    )
-    assert_allclose(spread(predictions), [np.sqrt(2), np.nan])

@@ -31,7 +31,7 @@ from retvar.estimation.verdicts import (
     judge_value,
     judge_without_spread,
 )
-from retvar.experience import from_gymnasium, from_table
+from retvar.experience import from_table
 from tests.check_worlds import HELD_OUT, WORLDS
 from tests.oracle import SOAK, fresh_seed
 from tests.worlds import World
@@ -118,20 +118,6 @@ def test_few_or_broken_returns_give_no_verdict():
     assert {v.kind for v in judge_without_spread(np.zeros(99), 1e-9)} == {UNCERTAIN}
 
 
-@pytest.mark.parametrize("size", [1e10, 1e300, 1e-30])
-def test_returns_of_any_size_are_judged_without_overflow(size):
-    """Their sixth powers are no floating-point numbers, with or without ordinary ones beside."""
-    rng = np.random.default_rng(1)
-    far = size * rng.normal(size=500)
-    assert judge_std(far).kind == (DISAGREES if size > 1 else UNCERTAIN)
-    assert judge_value(far + 9.0 * size).kind == (DISAGREES if size > 1 else AGREES)
-    one = np.append(rng.normal(size=499), size)
-    assert judge_std(one).kind == judge_std(np.append(one[:-1], min(size, 1e10))).kind
-    nothing_left = judge_std(np.zeros(500), np.linspace(0.2, 0.8, 500), lack=Lack(0.7, 0.6))
-    assert nothing_left.difference == 0.0
-    assert nothing_left.distance == math.inf
-
-
 def test_an_uncertain_estimate_is_not_called_wrong():
     """A factor of 1.4 is no contradiction for an estimate whose log-std has an error of 0.3."""
     rng = np.random.default_rng(fresh_seed())
@@ -140,14 +126,6 @@ def test_an_uncertain_estimate_is_not_called_wrong():
     assert judge_std(z, estimate_error=0.3).kind == UNCERTAIN
     assert judge_value(z + 0.5).kind == DISAGREES
     assert judge_value(z + 0.5, estimate_error=0.4).kind == UNCERTAIN
-
-
-def test_of_many_places_each_needs_more_evidence():
-    z = np.full(100, 0.0)
-    z[:50] = 1.29
-    z[50:] = -1.29  # R = 1.66 of 100 returns: 3.6 standard errors of ½ log R, 2.8 with one more
-    assert judge_std(z).kind == DISAGREES
-    assert judge_std(z, tests=500).kind == UNCERTAIN
 
 
 def off_by(errors, spread=3.0):
@@ -166,7 +144,7 @@ def test_a_right_value_disagrees_in_one_of_200_cases_on_both_sides_together(test
 
 def one_step_returns(rewards, flag, gamma=1.0):
     """Returns of one step each, from state 0 to itself; `flag` says how they end."""
-    found, zero = Returns(1, 1, len(rewards)), np.zeros(len(rewards), dtype=np.int64)
+    found, zero = Returns(1, len(rewards)), np.zeros(len(rewards), dtype=np.int64)
     rows = {"state": zero, "next_state": zero, "reward": rewards, flag: zero + 1}
     found.add(zero, rows_of(rows, gamma * np.ones(zero.size), np.ones(zero.size)))
     return found
@@ -339,17 +317,6 @@ def test_states_without_an_estimate_are_counted_and_left_out():
     assert checked.data["check_verdict"].values[2] == "no estimate"
 
 
-def test_features_are_judged_by_region():
-    cart = lambda seed, steps: from_gymnasium("CartPole-v1", steps=steps, seed=seed)  # noqa: E731
-    found = rv.estimate(cart(1, 12_000), gamma=0.9, by="td")
-    checked = rv.check(found, cart(2, 12_000))
-    assert not checked.disagrees, checked.summary()
-    assert checked.value.kind == AGREES
-    assert len(checked.places) > 3
-    found._estimator = Scaled(found._estimator, factor=2.0)
-    assert rv.check(found, cart(2, 12_000)).disagrees
-
-
 # ------------------------------------------------------------------------ own returns
 
 
@@ -490,12 +457,6 @@ def test_regions_are_compared_with_what_was_predicted_where_returns_began():
     assert_allclose(value, mean, atol=0.6)  # the standard error is about 0.1
     std, predicted = data["check_std"].values[seen], data["check_predicted_std"].values[seen]
     assert_allclose(predicted, std, rtol=0.35)
-
-
-def test_the_example_of_the_readme_is_no_false_alarm():
-    """One state in 38 tests seemed 24% off, by chance: Holm, and rare falls that it lacks."""
-    cliff = from_gymnasium("CliffWalking-v1", steps=100_000, seed=0)
-    assert not rv.estimate(cliff, gamma=0.9).self_check.disagrees
 
 
 def test_what_disagrees_leaves_more_of_the_error_rate_to_others():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import retvar as rv
 from retvar.cli import main
 from retvar.sweep import (
     CellSize,
@@ -21,7 +20,6 @@ from retvar.sweep import (
     Sweep,
     collect,
     compare,
-    finished,
     run,
     save,
     status,
@@ -145,17 +143,6 @@ def test_domains_that_are_not_finished_are_left_out_and_named(copy, tmp_path):
     drawn = command("plot", copy, "--partial", "--out", tmp_path / "a.png")
     assert drawn.exit_code == 0, drawn.output
     assert names[1] in drawn.stderr
-
-
-def test_a_sweep_without_finished_cells_is_an_error(copy):
-    store = Store.open(copy)
-    part = collect(store)
-    part = part.assign(variance_rmse=part.variance_rmse * np.nan)
-    with pytest.raises(rv.InputError, match="data = nothing finished: run the sweep"):
-        finished(part)
-    remove(store, *range(6))
-    with pytest.raises(rv.InputError, match="cells = 6: of 6 are missing"):
-        collect(store, partial=True)
 
 
 @pytest.mark.parametrize("name", ["all.nc", "all.parquet"])

@@ -13,7 +13,7 @@ import pytest
 
 import retvar as rv
 from retvar.estimation.least_squares import Solver
-from retvar.estimation.least_squares_estimator import StateEstimator
+from retvar.estimation.states import StateEstimator
 from retvar.estimation.sums import Sums
 from retvar.experience.moves import Moves
 from tests.oracle import SOAK, fresh_seed

@@ -16,8 +16,6 @@ from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.cli import main
-from retvar.simulation.curve_recursion import Triangle, problems_of
-from retvar.simulation.question import Question
 from tests import oracle
 from tests.reference import Reference
 
@@ -304,21 +302,6 @@ def test_curves_come_to_rest(method):
         for name in ("value_mse", "variance", "variance_mse", "variance_std"):
             last = data[name].values[0].mean(axis=0)
             assert_allclose(rest[name].values[0], last, rtol=1e-9, atol=1e-12, err_msg=str(seed))
-
-
-@pytest.mark.parametrize("number", range(6))
-def test_the_radius_is_the_largest_of_all_eigenvalues_but_those_of_the_chain(number):
-    """The operator over all monomials that hold a weight, without the constant, as dense arrays."""
-    rng = np.random.default_rng([3, number])
-    mdp = rv.domains.random_mdp(3, 2, 2, int(rng.integers(2**31)), ends=0.2)
-    learner = [rv.Direct, rv.VTD][number % 2](alpha=rng.uniform(0.1, 1.5), alpha_bar=0.4)
-    question = Question(mdp, learner, ("target", "behaviour"), (None, None, None))
-    (problem,) = problems_of(question)
-    recursion, _ = problem.recursion()
-    weights = np.tile(recursion.monomials.degree > 0, recursion.states)
-    dense = recursion.operator.toarray()[np.ix_(weights, weights)]
-    expected = np.abs(np.linalg.eigvals(dense)).max()
-    assert_allclose(Triangle(recursion, recursion.operator).radius, expected, rtol=1e-7)
 
 
 def test_a_periodic_chain_rests_at_the_average_over_its_period():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import random
 import re
-from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -25,8 +24,6 @@ from stable_baselines3.common.logger import configure  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize  # noqa: E402
 
 from retvar.deep import SpreadCallback  # noqa: E402
-from retvar.deep.callback import calibrated  # noqa: E402
-from retvar.deep.fitting import Record  # noqa: E402
 
 torch.set_num_threads(1)
 SMALL = {"gamma": 0.9, "every": 256, "window": 1_024, "hidden": (16,), "sweeps": 1}
@@ -171,36 +168,6 @@ def test_a_critic_of_a_policy_that_stays_agrees_with_roll_outs():
 
 
 # ---------------------------------------------------------------------- what it says
-
-
-def exact(variance):
-    """A critic of rewards that are independent and standard normal."""
-
-    def module(x):
-        return torch.zeros(len(x)), torch.full((len(x),), variance)
-
-    module.centre = torch.zeros(1)
-    found = {"value": 0.0, "std": np.sqrt(variance)}
-    return SimpleNamespace(
-        module=module, predict=lambda rows, what: np.full(len(rows), found[what])
-    )
-
-
-@pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99])
-def test_calibration_of_an_exact_critic_is_right_however_short_the_rollouts(gamma):
-    """20,000 pieces of 40 steps: standard error of the ratio below 0.006."""
-    rng, streams, length = np.random.default_rng(3), 20_000, 40
-    n = streams * length
-    record = Record(gamma, 1.0)
-    nothing, stream = np.zeros((n, 1)), np.repeat(np.arange(streams), length)
-    record.add({"state": nothing, "next_state": nothing, "reward": rng.normal(size=n),
-                "stream": stream})  # fmt: skip
-    found = calibrated(exact(1 / (1 - gamma**2)), record.columns(), streams, rng)
-    assert abs(found.ratio - 1) < 0.03
-    assert abs(found.within(2) - 0.9545) < 0.01
-    assert abs(found.offset) < 0.03
-    wrong = calibrated(exact(4 / (1 - gamma**2)), record.columns(), streams, rng)
-    assert wrong.ratio < 0.95
 
 
 def test_the_logger_gets_everything(tmp_path):

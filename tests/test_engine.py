@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.online import memory
-from retvar.simulation import blocks, kernel, runner
+from retvar.simulation import blocks
 from tests import cases, fixed_cases, oracle
 from tests.cases import check_statistics
 from tests.fixed_cases import FIXED_CASES, bits, digest
@@ -133,18 +133,6 @@ def test_more_lanes_than_a_block_has():
 def test_order_other_learners_threads_and_batches_do_not_matter(batch, case, data):
     """30 simulations, 2,000 in `make nightly`. Statistics over runs are NumPy's over the runs."""
     cases.check_invariance(case, data.draw)
-
-
-@compiled
-@pytest.mark.parametrize("name", ["plain", "frozen", "features"])
-def test_a_shape_is_compiled_once_whatever_is_recorded(name):
-    """Its kernel knows one signature: records, truth, runs and threads do not change the types."""
-    case = FIXED_CASES[name]()
-    same = {k: v for k, v in case.record.items() if k in ("change", "step_sizes")}
-    for other in ({"window": 2}, {"rmse": True}, {"at": [1]}, {"states": [0]}):
-        for truth in (True, False):
-            case.simulate(record=rv.Record(**same, **other), keep="stats", truth=truth, threads=2)
-    assert {len(kernel.kernel_of(s).signatures) for s in runner._compiled} == {1}
 
 
 # ------------------------------------------------------------------------ divergence

@@ -295,17 +295,6 @@ def test_every_environment_runs_the_same_number_of_episodes(mode, episodes):
     same(whole(from_gymnasium(env, episodes=episodes, seed=3, chunk=19)), found)
 
 
-def test_least_squares_over_eight_environments_is_that_of_the_exact_world():
-    """A fixed seed; over 20 seeds the largest errors were 0.061 in a value, 0.031 in a std."""
-    lake = from_gymnasium("FrozenLake-v1", envs=8, steps=40_000, seed=2)
-    found = rv.estimate(lake, gamma=0.9, by="least_squares")
-    truth = rv.solve(rv.MDP.from_gymnasium("FrozenLake-v1", gamma=0.9))
-    left = np.isfinite(found.value())
-    assert left.sum() == 11  # frozen ones
-    assert np.abs(found.value() - truth.value)[left].max() < 0.06
-    assert np.abs(found.std() - truth.std)[left].max() < 0.06
-
-
 # ---------------------------------------------------------------------- batches
 
 

@@ -13,20 +13,20 @@ from scipy.stats import chi2
 
 import retvar as rv
 from retvar import check
-from retvar.estimation.returns import Returns, rows_of
+from retvar.estimation.returns import Returns, rows_of, whole_trajectories
 from retvar.experience import Experience, from_gymnasium, from_table
+from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, SourceError
-from tests import oracle
 
-COLUMNS = ("key", "state", "next_state", "reward", "gamma", "lam", "eta", "flags", "stream")
 ANSWERS = ("value", "variance", "std")
 
 # ---------------------------------------------------------------------- returns
 
 
-def random_rows(rng, n, keys, streams, *, width=2):
-    """Columns as `Returns.add` takes them, with everything in them."""
-    flags = rng.choice([0, 0, 0, 0, 0, 0, 1, 2, 3], size=n)
+def random_rows(rng, n, keys, *, width=2):
+    """Columns of trajectories one after the other, with everything in them."""
+    ends = rng.choice([0, 0, 0, 0, 0, 0, 1, 2, 3], size=n)
+    ends[-1] = 2
     return {
         "key": rng.integers(-1, keys, size=n),
         "state": rng.normal(size=(n, width)),
@@ -34,10 +34,9 @@ def random_rows(rng, n, keys, streams, *, width=2):
         "reward": rng.normal(size=n),
         "gamma": np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.5, 1, n)),
         "lam": np.where(rng.random(n) < 0.5, 1.0, rng.random(n)),
-        "eta": np.where(rng.random(n) < 0.5, 1.0, rng.uniform(0, 2, n)),
-        "flags": flags,
-        "stream": rng.integers(streams, size=n),
-    }
+        "eta": np.where(rng.random(n) < 0.5, 1.0, rng.uniform(0, 1, n)),
+        "terminated": ends % 2 == 1, "truncated": ends >= 2,
+    }  # fmt: skip
 
 
 def value(rows):
@@ -48,58 +47,42 @@ def value(rows):
 def plain_returns(rows, value=value):
     """Every return by its definition: follow it to its end, then add up backwards."""
     n, follows = len(rows["reward"]), value(rows["next_state"])
-    busy, begun = {}, []  # until when a key is taken; (first step, key)
-    ends = {}
+    busy, begun = {}, []  # until when a key is taken; of each return what is compared
     for t in range(n):
-        s, k = int(rows["stream"][t]), int(rows["key"][t])
-        if k < 0 or busy.get((s, k), -1) >= t:
+        k = int(rows["key"][t])
+        if k < 0 or busy.get(k, -1) >= t:
             continue
-        share, steps, end = 1.0, [], None
+        share, steps = 1.0, []
         for u in range(t, n):
-            if rows["stream"][u] != s:
-                continue
-            g = 0.0 if rows["flags"][u] & 1 else rows["gamma"][u]
+            g = 0.0 if rows["terminated"][u] else rows["gamma"][u]
             share *= rows["eta"][u] * g * rows["lam"][u]
             steps.append((u, g))
-            if abs(share) < 1e-4 or rows["flags"][u] & 2:
-                end = u
+            if share < 1e-4 or rows["truncated"][u]:
                 break
-        busy[s, k] = n if end is None else end
-        if end is None:
-            continue
-        cut = abs(share) >= 1e-4
-        G = follows[end] if cut else 0.0
+        busy[k], cut = u, share >= 1e-4
+        G = follows[u] if cut else 0.0
         for u, g in reversed(steps):
             lam, v = rows["lam"][u], follows[u]
             G = rows["eta"][u] * (rows["reward"][u] + g * ((1 - lam) * v + lam * G))
-        missing = share**2 * follows[end] ** 2 if cut else 0.0
-        ends.setdefault(end, []).append((k, G, missing, cut, t))
-    for end in sorted(ends):
-        begun += sorted(ends[end])
+        end = steps[-1][0]
+        begun.append((k, G, share**2 * follows[end] ** 2 if cut else 0.0, cut, t))
     return begun
 
 
-def collected(rows, keys, pieces, most=10_000, at_once=False, **capacity):
-    """`Returns` of rows that are added in pieces."""
-    returns = Returns(keys, rows["state"].shape[1], most, **capacity)
-    for part in np.array_split(np.arange(len(rows["reward"])), pieces):
-        key, *columns = [rows[name][part] for name in COLUMNS]
-        follows = value(rows["next_state"][part]) if at_once else np.zeros(0)
-        returns.add(key, (*columns, follows))
+def collected(rows, most=10_000):
+    """`Returns` of these rows."""
+    returns = Returns(rows["state"].shape[1], most)
+    given = (rows[name] for name in ("gamma", "lam", "eta"))
+    returns.add(rows["key"], rows_of(rows, *given, value(rows["next_state"])))
     return returns
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed):
-    """Streams, ends, cuts, λ and η: the same returns, in the order in which they end."""
+def test_returns_are_those_of_their_definition(seed):
+    """Ends, cuts, λ and η: the same returns, in the order in which they begin."""
     rng = np.random.default_rng(seed)
-    keys, streams, n = rng.integers(1, 8), rng.integers(1, 4), 400
-    rows = random_rows(rng, n, keys, streams)
-    if seed % 3 == 0:
-        rows["lam"][: n // 2] = 1.0  # λ below 1 comes late, while returns are open
-    expected = plain_returns(rows)
-    cuts = np.sort([n // 2, *rng.integers(0, n, size=rng.integers(0, 30))])
-    found = collected(rows, keys, cuts, at_once=True)
+    rows = random_rows(rng, 400, rng.integers(1, 8))
+    expected, found = plain_returns(rows), collected(rows)
     assert len(expected) > 20
     assert found.count == len(expected)
     assert_array_equal(found.rest != 0, [cut for *_, cut, _ in expected])
@@ -110,26 +93,30 @@ def test_returns_are_those_of_their_definition_wherever_chunks_are_cut(seed):
     assert_array_equal(found.start, rows["state"][[t for *_, t in expected]])
 
 
-def finished(n):
-    """N returns, each of one step, distinguished by their state: a number."""
-    one = np.ones(n)
-    number = np.arange(n, dtype=float)
-    whole = np.zeros(n, dtype=np.int64)
-    return {
-        "key": whole, "state": number[:, None], "next_state": number[:, None], "reward": number,
-        "gamma": one, "lam": one, "eta": one, "flags": whole + 1, "stream": whole,
-    }  # fmt: skip
+def test_chunks_are_cut_where_trajectories_end_unless_these_are_longer():
+    rng = np.random.default_rng(0)
+    for ends in (rng.random(700_000) < 1e-4, np.zeros(700_000, dtype=bool)):
+        moves, number = Moves(), np.arange(ends.size)
+        moves.append({"state": number, "reward": 1.0 * number, "terminated": ends})
+        parts = list(whole_trajectories(moves))
+        assert_array_equal(np.concatenate([part["state"] for part in parts]), number)
+        assert all((part["terminated"] | part["truncated"])[-1] for part in parts) == ends.any()
 
 
 @pytest.mark.parametrize(("most", "times"), [(100, 100), (1_000, 20), (4_000, 3)])
-def test_where_there_are_more_returns_those_stored_are_a_uniform_sample(most, times):
+def test_where_there_are_more_returns_those_kept_are_a_uniform_sample(most, times):
     """χ² over 20 parts of the stream; three tests at 1e-7 each.
 
     A choice without replacement varies less than the χ² law by (1 − stored/all), which only makes
     the test stricter towards too even a choice; that is bounded as well.
     """
     n = most * times
-    found = collected(finished(n), 1, 13, most)
+    one, zero, found = np.ones(n), np.zeros(n, dtype=np.int64), Returns(1, most)
+    number = np.arange(n, dtype=float)
+    rows = {"state": number, "next_state": number, "reward": number, "terminated": zero == 0}
+    for part in np.array_split(np.arange(n), 13):
+        each = {name: column[part] for name, column in rows.items()}
+        found.add(zero[part], rows_of(each, one[part], one[part]))
     assert found.count == n
     stored = found.completed(value)
     assert stored.size == np.unique(stored).size == most
@@ -150,7 +137,7 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     truth = rv.solve(mdp, lam=lam)
     n = len(steps["reward"])
     value = np.append(truth.value, 0.0)
-    returns = Returns(12, 1, 200_000)
+    returns = Returns(1, 200_000)
     follows = value[steps["next_state"]]
     rows = rows_of(steps, steps["gamma"], np.full(n, lam), next_value=follows)
     returns.add(steps["state"], rows)
@@ -170,7 +157,7 @@ def test_returns_are_early_while_little_is_missing_from_them_on_average():
     key, flags, one = zero - 1, zero.copy(), np.ones(n)
     flags[steps - 1 :: steps] = 1
     key[np.arange(episodes) * steps + np.arange(episodes) % steps] = 0  # one return in each
-    found = Returns(1, 1, 1_000)
+    found = Returns(1, 1_000)
     rows = {"state": zero, "next_state": zero, "reward": one, "truncated": flags}
     found.add(key, rows_of(rows, 0.8 * one, one))
     age = np.rint(steps - np.log(found.rest) / np.log(0.8)).astype(int)
@@ -207,8 +194,8 @@ def test_observed_returns_are_those_of_the_log_with_the_final_values(lam, by):
     final = found.estimator.value()
     plain = {
         "key": state, "next_state": rows["next_state"][:, None], "reward": rows["reward"],
-        "gamma": np.full(n, 0.9), "lam": lams, "eta": np.ones(n), "stream": rows["stream"],
-        "flags": rows["terminated"] + 2 * rows["truncated"],
+        "gamma": np.full(n, 0.9), "lam": lams, "eta": np.ones(n),
+        "terminated": rows["terminated"], "truncated": rows["truncated"],
     }  # fmt: skip
     order = np.argsort(rows["stream"], kind="stable")  # trajectory by trajectory
     plain = {name: column[order] for name, column in plain.items()}
@@ -598,19 +585,6 @@ def test_an_interruption_carries_the_estimate_so_far(kind):
 # ---------------------------------------------------------------------- checks
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(not oracle.SOAK, reason="200 checks: make nightly")
-@pytest.mark.parametrize("by", ["td", "least_squares"])
-@pytest.mark.parametrize(("env", "steps"), [("FrozenLake-v1", 5_000), ("CliffWalking-v1", 20_000)])
-def test_right_estimates_are_seldom_found_wrong(env, steps, by):
-    """At most 2% false alarms: more than 13 of 100 have probability 1e-6."""
-    alarms = 0
-    for k in range(100):
-        found = rv.estimate(from_gymnasium(env, steps=steps, seed=k), gamma=0.9, by=by, seed=k)
-        alarms += check(found, from_gymnasium(env, steps=steps, seed=10_000 + k)).disagrees
-    assert alarms <= 13
-
-
 @pytest.mark.parametrize(("env", "gamma"), [("CartPole-v1", 0.95), ("MountainCar-v0", 0.95)])
 def test_the_check_does_not_take_truncation_for_termination(env, gamma):
     """MountainCar is cut at 200 steps and never ends by chance: every return is about −20.
@@ -673,7 +647,7 @@ def test_rare_returns_that_a_small_sample_lacks_are_no_alarm():
 
 @pytest.mark.parametrize(("by", "field"), [("least_squares", "states"), ("td", "state")])
 def test_more_states_than_fit_into_memory_are_refused(by, field, monkeypatch):
-    monkeypatch.setattr("retvar.estimation.least_squares_estimator.free_memory", lambda: 2.0**34)
+    monkeypatch.setattr("retvar.estimation.states.free_memory", lambda: 2.0**34)
     log = {"state": [0, 1], "next_state": [1, 0], "reward": [1.0, 2.0], "terminated": [0, 1]}
     with pytest.raises(InputError) as caught:
         rv.estimate(from_table(log, states=10**9), gamma=0.9, by=by)

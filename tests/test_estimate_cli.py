@@ -104,17 +104,6 @@ def test_json_is_complete_and_unknown_numbers_are_null():
     assert len(plain["check_verdict"]) == len(plain["check_mean"]) == 16
 
 
-def test_a_check_that_agrees_is_printed_and_drawn(tmp_path):
-    result = done(CLIFF, "--gamma", 0.9, "--steps", 20_000, "--check", "--out", "a")
-    assert "the data's own returns: value agrees (a difference of" in result.stdout
-    assert "fresh returns:\nvalue agrees (a difference of" in result.stdout
-    assert "check.png" in files(tmp_path / "a")
-    with xarray.open_dataset(tmp_path / "a" / "estimate.nc", engine="h5netcdf") as data:
-        assert np.isfinite(data["check_mean"][36])
-        assert data["check_verdict"][36] == "agrees"
-        assert data.attrs["self_check"].startswith("value agrees")
-
-
 def test_a_check_that_disagrees_exits_with_3(tmp_path):
     """The environment changes its ways after the estimate. All files are written nevertheless."""
     (tmp_path / "fickle_robot.py").write_text(FICKLE)

@@ -102,18 +102,6 @@ def test_tiles_are_those_whose_edges_lie_around_the_point(space):
     assert features.size == tilings * math.prod(n + 1 for n in tiles)
 
 
-@pytest.mark.parametrize("tilings", [1, 2, 4, 8, 16])
-def test_moving_by_a_slice_moves_one_tiling_and_all_in_turn(tilings):
-    """A slice is 1/tilings of a tile: tilings, a power of 2, are shifted by different numbers."""
-    for j in range(3):
-        features = TileCoding([0.0] * 3, [4.0] * 3, tiles=4, tilings=tilings)
-        middles = np.full((tilings + 1, 3), 2.0 + 0.5 / tilings)
-        middles[:, j] += np.arange(tilings + 1) / tilings
-        moved = np.diff(tiles_of(features, middles), axis=0) != 0
-        assert (moved.sum(axis=1) == 1).all()
-        assert (moved.sum(axis=0) == 1).all()
-
-
 def test_outside_the_bounds_is_the_nearest_point_within():
     rng = np.random.default_rng(2)
     low, high = np.array(CAR)

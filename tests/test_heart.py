@@ -19,20 +19,10 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.skipif(not compiling(), reason="this is plain Python already")
 @pytest.mark.parametrize("module", PLAIN)
 def test_in_plain_python(module):
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "2" if SOAK else "0",
-        "-p",
-        "no:cacheprovider",
-    ]
-    command += ["-W", "ignore::RuntimeWarning", f"tests/{module}.py"]
-    plain = {"NUMBA_DISABLE_JIT": "1"} | (
-        {"NUMBA_ENABLE_CUDASIM": "1"} if module == "test_gpu" else {}
-    )
+    words = f"-m pytest -q -n {2 * SOAK} -p no:cacheprovider -W ignore::RuntimeWarning"
+    command = [sys.executable, *words.split(), f"tests/{module}.py"]
+    simulator = {"NUMBA_ENABLE_CUDASIM": "1"} if module == "test_gpu" else {}
+    plain = {"NUMBA_DISABLE_JIT": "1", **simulator}
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **plain}, capture_output=True, text=True, check=False
     )

@@ -1,7 +1,5 @@
 """The lab: its numbers, its words, its table, and the code that it shows."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -116,21 +114,6 @@ def test_a_walk_comes_near_the_exact_answer():
     )
     known = found.data.visits.values > 200
     assert_allclose(found.data.value.values[known], exact.value[known], atol=0.05)
-
-
-def test_the_best_policy_changes_where_lines_cross():
-    points = [
-        SimpleNamespace(mean=m, variance=v)
-        for m, v in ((1.1, 1.21), (1.05, 0.2), (1.0, 0.0), (0.9, 0.1))
-    ]
-    found = app.best_by_penalty(points)
-    assert [p.mean for _, p in found] == [1.1, 1.05, 1.0]
-    assert_allclose([low for low, _ in found], [0.0, 0.05 / 1.01, 0.25])
-
-
-def test_visits_are_those_of_the_chain(chain):
-    found = app.visits(chain, chain.policy(), np.array([1.0, 0, 0, 0]))
-    assert_allclose(found, 0.25)
 
 
 @pytest.mark.parametrize("view", ["learn", "learn_frozen", "search"])

@@ -214,31 +214,6 @@ def test_a_certain_world_has_little_spread():
     assert np.median(found) < np.exp(-1.73 + 6 * 0.26)
 
 
-@pytest.mark.skipif(not oracle.SOAK, reason="long logs: make nightly")
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    ("world", "low", "high"),
-    [
-        (feature_worlds.mountain_car(0.3), 0.9, 1.15),
-        (feature_worlds.cart_pole(stochastic=True), 0.8, 1.2),
-    ],
-)
-def test_ratios_of_the_spread_over_long_logs(world, low, high):
-    found = [median_ratio(*spread_and_truth(world, 100_000, seed, 120, 400)) for seed in range(3)]
-    assert low <= np.median(found) <= high
-
-
-@pytest.mark.skipif(not oracle.SOAK, reason="long logs: make nightly")
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    "world", [feature_worlds.mountain_car(0.0), feature_worlds.cart_pole(stochastic=False)]
-)
-def test_certain_worlds_over_long_logs(world):
-    for seed in range(3):
-        found, _ = spread_and_truth(world, 100_000, seed, 40, 1)
-        assert np.median(found) < 0.1
-
-
 @pytest.mark.parametrize(("width", "visits", "rounded"), [(1, 3_000, False), (3, 4_000, True)])
 def test_neighbours_are_the_nearest_visits_of_the_nearest_segments(width, visits, rounded):
     """Against a search of all visits, to the bit; of equally near ones the first."""

@@ -1,6 +1,5 @@
 """The report: all experiments on one page without external files."""
 
-import dataclasses
 import fcntl
 import json
 import math
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from retvar import paper
-from retvar.paper import Finding, all_experiments, pages
+from retvar.paper import all_experiments
 from retvar.paper.sentences import SENTENCES
 from retvar.plots.paper import COLUMNS, Cell
 from tests.html_pages import Page, read_offline
@@ -156,15 +155,3 @@ def test_names_are_escaped(own):
         "svg": "figures/own/1.svg",
         "png": "figures/own/1.png",
     }
-
-
-def test_failures_are_reported_with_their_explanation(own, tmp_path):
-    _, found = own
-    outcome = found["own/1"]
-    failed = tuple(each._replace(finding=Finding(False, "−1")) for each in outcome.checked)
-    worse = dataclasses.replace(found, outcomes=(dataclasses.replace(outcome, checked=failed),))
-    summary = worse.summary(tmp_path)
-    assert "0 of 1 claims hold; 1 does not and is explained." in summary
-    assert "✗ own/1: the variance is <positive>: −1 (explained in the report)" in summary
-    assert "by &lt;design&gt;" in pages.html_page(worse)
-    assert "by &lt;design&gt;" not in pages.html_page(found)  # no failure to explain

@@ -1,11 +1,5 @@
 """Every source of experience keeps one contract: linked, at rest, read again, saved, stopped."""
 
-import os
-import signal
-import sys
-import threading
-import types
-
 import gymnasium
 import numpy as np
 import pytest
@@ -78,23 +72,6 @@ def test_what_is_saved_is_read_back(name, tmp_path):
         assert_array_equal(found[column], again[column])
 
 
-def test_models_act_with_one_thread_of_torch_which_are_restored(monkeypatch):
-    """With all threads of a machine, small networks took 30 times as long."""
-    threads, seen = [2], set()
-    torch = types.SimpleNamespace(
-        get_num_threads=lambda: threads[-1], set_num_threads=lambda n: threads.append(n)
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
-
-    class Model:
-        def predict(self, observation):
-            seen.add(torch.get_num_threads())
-            return 0, None
-
-    from_gymnasium("CartPole-v1", Model(), steps=20).moves()
-    assert (seen, torch.get_num_threads()) == ({1}, 2)
-
-
 def test_more_rows_than_fit_in_memory_are_the_same_rows(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -122,26 +99,3 @@ def test_moves_keep_numbers_that_are_missing_missing():
     assert_array_equal(chunk["state"], state)
     assert_array_equal(chunk["next_state"], state[::-1])
     assert_array_equal(chunk["reward"], [1.0, np.nan, 2.0])
-
-
-@pytest.mark.parametrize("after", [0.001, 0.003, 0.01, 0.03, 0.1])
-def test_ctrl_c_while_rows_are_added_leaves_whole_chunks(after):
-    moves = Moves()
-    chunk = {"state": np.arange(500), "next_state": np.arange(1, 501), "reward": np.ones(500)}
-    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        timer.start()
-        while True:
-            moves.append(dict(chunk))
-    found = columns(moves) if len(moves) else {"reward": np.ones(0), "truncated": np.ones(1)}
-    assert len(found["reward"]) == len(moves)
-    assert len(moves) % 500 == 0
-    assert found["truncated"][-1]
-
-
-def test_ctrl_c_ends_a_long_query():
-    work, rows = Workspace(), "range(1_000_000)"
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        timer.start()
-        work.all(f"SELECT sum(a.range * b.range) FROM {rows} a, {rows} b")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 
 import gymnasium
 import numpy as np
@@ -134,20 +133,6 @@ def test_a_file_is_loaded_when_asked_for_by_name(ppo, tmp_path, monkeypatch):
     assert found["at"][0]["rollouts"]["episodes"] == 3
 
 
-def test_files_that_cannot_be_loaded_are_refused(tmp_path):
-    damaged, empty = tmp_path / "damaged.zip", tmp_path / "empty.zip"
-    damaged.write_bytes(b"PK no zip")
-    zipfile.ZipFile(empty, "w").close()
-    for text, message in (
-        (f"sb3:PPO:{tmp_path / 'missing.zip'}", "cannot be loaded"),
-        (f"sb3:PPO:{damaged}", "cannot be loaded"),
-        (f"sb3:PPO:{empty}", "cannot be loaded"),
-        (f"sb3:XYZ:{damaged}", "must be one of A2C, DDPG, DQN, PPO"),
-    ):
-        with pytest.raises(InputError, match=message):
-            from_gymnasium("CartPole-v1", text, steps=5)
-
-
 # ---------------------------------------------------------------------- vector environments
 
 
@@ -210,6 +195,3 @@ def test_normalised_rewards_are_refused():
     assert (found["reward"] == 1.0).all()
     with pytest.raises(InputError, match="knows normalised observations only"):
         from_gymnasium("CartPole-v1", own, steps=10)
-
-
-# ---------------------------------------------------------------------- the set-up

@@ -4,9 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -448,22 +445,6 @@ def test_the_commands_in_their_order(tmp_path, whole):
         assert data.attrs["digest"] == collect(Store.open(whole[0])).attrs["digest"]
     size = sum(path.stat().st_size for path in (out / "cells").iterdir())
     assert 0.3 < planned["bytes"] / size < 30
-
-
-def test_a_signal_stops_a_run_and_nothing_half_written_is_left(tmp_path):
-    """The program itself, during a long cell."""
-    spec = tmp_path / "long.toml"
-    spec.write_text(SPEC.replace("steps = 40", "steps = 30_000_000"))
-    words = [sys.executable, "-m", "retvar", "sweep", "run", spec, "--out", tmp_path / "out"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as started:
-        assert "0 of 40 cells" in started.stderr.readline()
-        time.sleep(1.0)
-        started.send_signal(signal.SIGTERM)
-        _, message = started.communicate()
-    assert started.returncode == 143
-    assert message.splitlines()[-1].startswith("Interrupted")
-    assert list((tmp_path / "out" / "cells").iterdir()) == []
-    assert leftovers(tmp_path / "out") == []
 
 
 # ---------------------------------------------------------------------- dask

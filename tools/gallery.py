@@ -65,8 +65,6 @@ SECTIONS: dict[str, tuple[Example, ...]] = {
             "sent twice. The cost of a stay and its spread from every state, with intervals, "
             "beside the exact answer; the log of [a tutorial](tutorial-log.md).",
             arguments="visits.csv PLOT",
-            needs="data",
-            modules=("pyarrow",),
         ),
         Example(
             "grid_worlds",
@@ -201,7 +199,7 @@ SECTIONS: dict[str, tuple[Example, ...]] = {
             "behind [which method](which-method.md).",
             made_by="make study",
             figure="docs/figures/which_method_exact.png",
-            takes="about 16 minutes",
+            takes="16 minutes",
         ),
         Example(
             "readings",
@@ -217,8 +215,7 @@ ALL = {example.name: example for examples in SECTIONS.values() for example in ex
 HEAD = """# Gallery
 
 Every script of `examples/`, with the picture that it draws; run them in the root of a clone. Times
-are processor times of one core, with all that is compiled for the first time. `make gallery` runs
-them and writes this page.
+are of one core, compilation included.
 """
 
 
@@ -259,27 +256,21 @@ def picture(example: Example) -> Path:
 def rounded(seconds: float) -> str:
     """A duration in round numbers: times differ from machine to machine."""
     if seconds < 57.5:
-        return f"about {max(5, 5 * round(seconds / 5))} s"
+        return f"{max(5, 5 * round(seconds / 5))} s"
     half = max(2, round(seconds / 30))
-    return f"about {half / 2:g} minute{'s' if half > 2 else ''}"
+    return f"{half / 2:g} minute{'s' if half > 2 else ''}"
 
 
 def card(example: Example, seconds: float | None) -> str:
     """The part of the page about an example."""
     takes = example.takes or (rounded(seconds) if seconds is not None else "")
-    facts = [f"Takes {takes}." if takes else ""]
-    facts += [f'Needs `pip install ".[{example.needs}]"`.' if example.needs else ""]
-    facts += [f"No picture: {example.no_picture}." if example.no_picture else ""]
-    where = f"figures/gallery/{example.name}.png"
-    image = f"```{{image}} {where}\n:alt: {example.title}\n:target: {where}\n```\n\n"
-    shown = f"::::{{container}} thumbnail\n{image}::::\n\n"
-    return (
-        f"### {example.title}\n\n:::::{{container}} example\n"
-        + ("" if example.no_picture else shown)
-        + f"::::{{container}} words\n{example.text}\n\n"
-        + " ".join(filter(None, facts))
-        + f"\n::::\n:::::\n\n```text\n{example.command()}\n```\n"
-    )
+    facts = [f"No picture: {example.no_picture}." if example.no_picture else ""]
+    needs = [f"extra `{example.needs}`"] if example.needs else []
+    facts += [f"*({', '.join([*filter(None, [takes]), *needs])})*"]
+    file = f"figures/gallery/{example.name}.png"
+    picture = f"```{{image}} {file}\n:alt: {example.title}\n:width: 420\n```"
+    parts = ["" if example.no_picture else picture, " ".join(filter(None, [example.text, *facts]))]
+    return "\n\n".join(filter(None, [f"### {example.title}", *parts, f"    {example.command()}\n"]))
 
 
 def page(times: dict[str, float]) -> str:

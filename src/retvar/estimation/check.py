@@ -58,7 +58,6 @@ NO_SPREAD = 1e-6  # std, as a share of the largest value, that counts as none
 ROUNDING = 2e-4  # difference, as a share of the largest value, that counts as none beside it
 LEVEL = 0.9  # of the intervals from which standard errors are computed
 SHOWN = 3  # places that are named
-PLACES = 512  # states or regions that are checked
 SUSPICION = {
     "state": "the labels look non-Markov, or the estimates have not converged",
     "region": "the features may not represent the value, or the observations not the state",
@@ -404,20 +403,16 @@ def check(found: Any, fresh: Experience) -> Check:
             raise InputError("fresh", fresh.name, "must be experience of the same kind")
         if fresh.labels is not None and fresh.states is None:
             fresh.labels[:] = before.labels or ()  # same numbers for the same labels
-        visits = data["visits"].values
-        order = np.argsort(-visits, kind="stable")[:PLACES]
-        only = _places(data, found.monitor.visits)[order[visits[order] > 0]]
-        monitor = Monitor(only=only, like=found.monitor.visits)
+        monitor = Monitor(fresh=True, like=found.monitor.visits)
     else:
         estimator, data, monitor = found, None, Monitor()
         if not all(hasattr(found, name) for name in ("predict", "gammas", "description")):
             remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
             raise InputError("found", type(found).__name__, remedy)
-    for chunk in fresh.moves().chunks():
-        monitor.update(estimator, chunk)
-        if monitor.off_policy:
-            remedy = "is off-policy: its returns are not those of the target policy"
-            raise InputError("fresh", fresh.name, remedy)
+    monitor.read(estimator, fresh.moves())
+    if monitor.off_policy:
+        remedy = "is off-policy: its returns are not those of the target policy"
+        raise InputError("fresh", fresh.name, remedy)
     if monitor.sequence is None:
         raise InputError("fresh", fresh.name, "has no usable transition")
     if data is None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from retvar.cluster import connected, refuse_address
-from retvar.estimation.least_squares_estimator import StateEstimator
 from retvar.estimation.returns import Monitor
+from retvar.estimation.states import StateEstimator
 from retvar.experience.logs import Piece, SplitCheck
 from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, RetvarError
@@ -38,7 +38,7 @@ def sum_piece(
     if estimator is not None:
         estimator.begin(number)
         estimator.read(moves)
-        estimator.moves = None
+        estimator.moves = Moves()
     return estimator, experience.counts, experience.labels, ids
 
 
@@ -52,7 +52,7 @@ def observe_piece(
         if names is not None:
             chunk |= {name: names[chunk[name]] for name in ("state", "next_state")}
         estimator.moves.append(chunk)
-        monitor.update(estimator, chunk)
+    monitor.read(estimator, estimator.moves)
     estimator.begin(number)
     return monitor, estimator.observed
 

@@ -15,15 +15,11 @@ import xarray
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_states
 from retvar.estimation.check import Check, self_check
-from retvar.estimation.least_squares_estimator import (
-    LeastSquaresEstimator,
-    StateEstimator,
-    refuse_discounts,
-    refuse_gaps,
-)
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, refuse_discounts
 from retvar.estimation.returns import Monitor
+from retvar.estimation.states import StateEstimator, refuse_gaps
 from retvar.experience.action_pairs import by_action
-from retvar.experience.moves import Moves, uninterrupted
+from retvar.experience.moves import CHUNK, Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
@@ -68,8 +64,7 @@ class Estimate(Shown):
     def monitor(self) -> Monitor:
         """Visits, and observed returns with the values that were found: a second reading."""
         moves, self._unmonitored = self._unmonitored, Moves()
-        for chunk in moves.chunks():
-            self._monitor.update(self.estimator, chunk)
+        self._monitor.read(self.estimator, moves)
         return self._monitor
 
     @property
@@ -301,9 +296,6 @@ class Estimate(Shown):
         if estimator is None:
             estimator = self._create(next(moves.chunks(FIRST[self.experience.is_log])))
         if isinstance(estimator, LeastSquaresEstimator):
-            given: Any = {"gamma", "lam"} & {*moves.columns}
-            for chunk in moves.chunks() if given else ({},):
-                refuse_discounts(estimator.description, chunk)
             estimator.read(moves)
         else:
             for chunk in moves.chunks():
@@ -314,14 +306,12 @@ class Estimate(Shown):
         """Learn from the stream; where it ends, its returns are looked at afterwards."""
         for chunk in self.experience.chunks():
             with uninterrupted():
-                self.update(chunk, self.experience.endless)
-                if not self.experience.endless:
-                    self._unmonitored.append(chunk)
+                self.update(chunk)
             if progress is not None:
                 progress(self.experience.counts.transitions)
 
-    def update(self, chunk: Chunk, monitored: bool = True) -> None:
-        """Learn from a chunk of a stream, with ``by="td"``, and count its visits and returns."""
+    def update(self, chunk: Chunk) -> None:
+        """Learn from a chunk of a stream, with ``by="td"``; its returns are looked at later."""
         if not isinstance(chunk, Mapping) or "reward" not in chunk:
             raise InputError("chunk", type(chunk).__name__, "must be columns with a reward")
         if self._at_rest:
@@ -331,8 +321,9 @@ class Estimate(Shown):
             self._checked = None
             self._estimator = self._estimator or self._create(chunk)
             self._learn(self._estimator, chunk)
-            if monitored:
-                self._monitor.update(self._estimator, chunk)
+            self._unmonitored.append(chunk)
+            if self.experience.endless and len(self._unmonitored) >= CHUNK:
+                _ = self.monitor
 
     def _learn(self, estimator: OnlineEstimator, chunk: Chunk) -> None:
         refuse_discounts(estimator.description, chunk)

@@ -43,8 +43,8 @@ def load(path: str | Path) -> Any:
     >>> rv.load(path).steps
     0
     """
-    from retvar.estimation.least_squares_estimator import StateEstimator
     from retvar.estimation.observations import ObservationEstimator
+    from retvar.estimation.states import StateEstimator
     from retvar.online.checkpoint import read_tensors, restore
     from retvar.support import arguments
 

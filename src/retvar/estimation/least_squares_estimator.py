@@ -1,10 +1,6 @@
-"""The least-squares estimators: what they share, and that of a finite world.
+"""What the least-squares estimators of states and of observations share.
 
-They have the methods of an online estimator, so that whatever asks one can ask the other. Episodes
-are split at random into two parts. Both together give the estimates; the larger part alone gives
-those that return intervals are calibrated with, on returns of the other part. Of a finite world the
-sums of both parts are kept. Returns that calibrate are collected when they are asked for, in a
-second reading.
+They have the methods of an online estimator, so that whatever asks one can ask the other.
 """
 
 from __future__ import annotations
@@ -16,52 +12,23 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
-from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
-from retvar.estimation.returns import (
-    CLOSED,
-    ELSEWHERE,
-    KEYS,
-    NOWHERE,
-    SOON,
-    OwnDiscounts,
-    Returns,
-    discounts,
-    rows_of,
-)
-from retvar.estimation.sums import Sums
+from retvar.estimation.returns import OwnDiscounts, discounts
 from retvar.experience.moves import Moves
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.files import free_memory
-from retvar.support.format import literal
-from retvar.td.features import States
-from retvar.td.jit import compiled
 from retvar.td.learners import Learner, from_dict
-from retvar.td.random import U, mix
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Chunk = dict[str, NDArray[Any]]
-Observed = tuple[Returns, Returns]  # of the part that calibrates: in sequence, and by state
 QUANTITIES = ("value", "mean", "variance", "std")
-FIT, CALIBRATION = 0, 1
-PARTS = 3  # one in three episodes calibrates return intervals
-HORIZONS = 10.0  # of an episode that does not end; then the next one may belong to the other part
 FORMAT = 1  # of saved files
 LIMITS = {
     "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
     "rho": (0.0, LARGEST_RATIO),
 }  # fmt: skip  # beyond which a row is bad
-RETURNS = 20_000  # that are stored
-MOST_STATES = 2**31
-BYTES = 350  # of the estimates of a state
-MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
-NAMES = ("fit", "calibration")  # of the parts in files
 
 
 def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
@@ -109,17 +76,9 @@ class LeastSquaresEstimator(OwnDiscounts):
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
         self.rewards = math.inf, -math.inf  # the smallest and the largest that were added
         self.off_policy = False  # returns of the target policy are not observed
-        self.moves: Moves | None = None  # that were read last, for checks and return intervals
-        self.begin()
-
-    def begin(self, piece: int = 0) -> None:
-        """Begin a piece of a log; each splits its episodes in a way of its own."""
-        self._part = first_part(piece << 40)  # of the next row: part, rows of it before, episode
-        self._began = self._part.copy()  # the same where `moves` begins
 
     def read(self, moves: Moves) -> None:
-        """Add the transitions of a table, which checks and return intervals read again."""
-        self.moves, self._began = moves, self._part.copy()
+        """Add the transitions of a table."""
         for chunk in moves.chunks():
             self.add(chunk)
 
@@ -128,6 +87,7 @@ class LeastSquaresEstimator(OwnDiscounts):
 
         Bad rows are left out, and the row before one is cut off.
         """
+        refuse_discounts(self.description, chunk)
         n, state = len(chunk["reward"]), np.asarray(chunk["state"])
         none = np.zeros(n, dtype=bool)
         rows: Chunk = {n: np.asarray(chunk.get(n, none), bool) for n in ("terminated", "truncated")}
@@ -139,9 +99,9 @@ class LeastSquaresEstimator(OwnDiscounts):
             rows[name] = np.where(ended, 0.0, own)
         rows |= {"state": state, "next_state": follows}
         good = np.ones(n, dtype=bool)
-        for name, column in rows.items():
-            low, high = LIMITS.get(name, self.state_limits if "state" in name else (0, 1))
-            inside = (column >= low) & (column <= high)
+        for name in rows.keys() - {"terminated", "truncated"}:
+            low, high = LIMITS.get(name, self.state_limits)
+            inside = (rows[name] >= low) & (rows[name] <= high)
             good &= inside.reshape(n, -1).all(axis=1)
         if good.all():
             return rows
@@ -163,33 +123,6 @@ class LeastSquaresEstimator(OwnDiscounts):
         for name in ("calibration", *self.computed):
             self.__dict__.pop(name, None)
 
-    def _split(self, rows: Chunk, state: Integers) -> tuple[Integers, Mask, Mask]:
-        """The part that each transition belongs to, and where an endless episode is cut.
-
-        The last says which are so late before such a cut that a return from there is cut off.
-        """
-        ends, gamma = rows["terminated"] | rows["truncated"], rows["gamma"]
-        largest = float(gamma.max(initial=0.0))
-        going = gamma[~ends]
-        if largest >= 1.0 and going.size:  # some γ are 1: what γ is on average as episodes go on
-            largest = float(going.mean())
-        longest = late = 2**62
-        if largest < 1.0:
-            longest = math.ceil(HORIZONS / (1.0 - largest))
-            late = longest - math.ceil(math.log(CLOSED) / math.log(max(largest, CLOSED)))
-        part, cut, too_late = assign(ends, longest, late, state)
-        return part, cut, too_late
-
-    @property
-    def possible_returns(self) -> tuple[float, float]:
-        """Bounds on returns made of rewards like those seen; infinite if γ is 1."""
-        gamma, (low, high) = float(self.gammas.max()), self.rewards
-        plain = self.description.estimand != "off_policy_return" and bool((self.lams == 1.0).all())
-        if not (plain and gamma < 1.0 and low <= high):
-            return -math.inf, math.inf
-        horizon = 1.0 / (1.0 - gamma)
-        return min(low, low * horizon), max(high, high * horizon)
-
     # ------------------------------------------------------------------ estimates
 
     def _ask(self, what: str, state: Any = None) -> Any:
@@ -206,8 +139,7 @@ class LeastSquaresEstimator(OwnDiscounts):
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
-        level = arguments.level("level", level)
-        arguments.choice("what", what, QUANTITIES)
+        level, what = arguments.level("level", level), arguments.choice("what", what, QUANTITIES)
         if states is None or state is not None:
             states = self._all_states() if state is None else [state]
         low, high = self._ends(states, "value" if what in ("value", "mean") else "std", level)
@@ -216,6 +148,16 @@ class LeastSquaresEstimator(OwnDiscounts):
         return (low, high) if state is None else (float(low[0]), float(high[0]))
 
     # ------------------------------------------------------------------ return intervals
+
+    @property
+    def possible_returns(self) -> tuple[float, float]:
+        """Bounds on returns made of rewards like those seen; infinite if γ is 1."""
+        gamma, (low, high) = float(self.gammas.max()), self.rewards
+        plain = self.description.estimand != "off_policy_return" and bool((self.lams == 1.0).all())
+        if not (plain and gamma < 1.0 and low <= high):
+            return -math.inf, math.inf
+        horizon = 1.0 / (1.0 - gamma)
+        return min(low, low * horizon), max(high, high * horizon)
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -298,284 +240,3 @@ class LeastSquaresEstimator(OwnDiscounts):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.steps:,} steps, {self.rejected:,} rejected>"
-
-
-def first_part(episode: int = 0) -> Integers:
-    """The part of an episode, before its first row."""
-    return np.array([int(mix(U(episode)) % U(PARTS) == U(0)), 0, episode])
-
-
-@compiled
-def assign(ends: Any, longest: Any, late: Any, state: Any) -> Any:
-    """Give each transition to a part; a new episode, or a long one, draws again."""
-    part = np.zeros(ends.size, dtype=np.int64)
-    cut, too_late = np.zeros((2, ends.size), dtype=np.bool_)
-    for t in range(ends.size):
-        part[t] = state[0]
-        too_late[t] = state[1] > late
-        state[1] += 1
-        over = state[1] >= longest
-        if ends[t] or over:
-            cut[t] = over and not ends[t]
-            state[1] = 0
-            state[2] += 1
-            state[0] = 1 if mix(U(state[2])) % U(PARTS) == U(0) else 0
-    return part, cut, too_late
-
-
-class StateEstimator(LeastSquaresEstimator):
-    """Value, variance and std of every state, by least squares.
-
-    >>> import numpy as np, retvar as rv
-    >>> rng = np.random.default_rng(0)
-    >>> risk = StateEstimator(rv.Direct(alpha=0.0, gamma=0.5, lam=1.0), states=1)
-    >>> zero = np.zeros(10_000, dtype=int)
-    >>> risk.add({"state": zero, "next_state": zero, "reward": rng.normal(3, 2, 10_000)})
-    >>> round(risk.value(0)), round(risk.std(0), 1)
-    (6, 2.3)
-    """
-
-    file_kind = "least_squares"
-    computed = ("solution", "fit", "observed", "returns_by_state", "_scores", "_whole")
-    state_limits = 0, MOST_STATES
-
-    def __init__(self, learner: Learner, states: int, fixed: bool = False) -> None:
-        super().__init__(learner)
-        self.sums = Sums(), Sums()
-        self._states = arguments.integer("states", states, 1, MOST_STATES)
-        if states * BYTES > free_memory():
-            raise InputError("states", f"{states:,}", "do not fit in memory; use fewer, or labels")
-        self._fixed = fixed  # whether there are no more
-        self._solver: Solver | None = None  # for standard errors of more states
-
-    @property
-    def features(self) -> list[Any]:
-        """One weight for each state."""
-        return [States(self._states)]
-
-    def add(self, chunk: Chunk) -> None:
-        """Add transitions, one trajectory after the other; bad ones are left out."""
-        self._grow(chunk)
-        rows = self._rows(chunk)
-        if not self._count(rows, len(chunk["reward"])):
-            return
-        part = self._split(rows, self._part)[0]
-        if "rho" in rows and self.description.estimand == "off_policy_return":
-            eta = rows.pop("rho")  # which multiplies the return itself
-            rows |= {name: eta * rows[name] for name in ("reward", "gamma")}
-        self.off_policy |= "rho" in rows and bool((rows["rho"] != 1.0).any())
-        del rows["truncated"]
-        for which, sums in enumerate(self.sums):
-            sums.add(**{name: column[part == which] for name, column in rows.items()})
-
-    def _grow(self, chunk: Chunk) -> None:
-        """Make room for new states; refuse those that cannot be."""
-        ends = (np.asarray(chunk[name]) for name in ("state", "next_state"))
-        top = max(int(x.max(initial=0)) for x in ends) + 1
-        if top > self._states and self._fixed:
-            raise InputError("state", top - 1, f"unknown; states are 0 to {self._states - 1}")
-        if top > self._states:
-            refuse_gaps(top, self.steps + len(chunk["reward"]))
-            self._states = arguments.integer("states", top, 1, MOST_STATES)
-
-    def merge(self, other: StateEstimator, number: Integers | None = None) -> None:
-        """Add what another estimator has seen; state s of its is ``number[s]`` here."""
-        states = other._states if number is None else int(number.max(initial=0)) + 1
-        self._states = max(self._states, states)
-        for own, theirs in zip(self.sums, other.sums, strict=True):
-            own.merge(theirs, number)
-        self._see(other.rewards)
-        self.steps, self.rejected = self.steps + other.steps, self.rejected + other.rejected
-        self.off_policy |= other.off_policy
-
-    def add_returns(self, observed: Observed) -> None:
-        """Add returns that calibrate, which were collected elsewhere."""
-        if self.__dict__.setdefault("observed", observed) is not observed:
-            for own, theirs in zip(self.observed, observed, strict=True):
-                own.merge(theirs)
-
-    # ------------------------------------------------------------------ estimates
-
-    @cached_property
-    def solution(self) -> LeastSquares:
-        """Estimates from all transitions."""
-        whole = Sums()
-        for sums in self.sums:
-            whole.merge(sums)
-        solver = Solver(whole, self._states)
-        found = solver.solution()
-        self._solver = solver if found.probes else None  # otherwise it has nothing to add
-        return found
-
-    @cached_property
-    def fit(self) -> LeastSquares:
-        """Estimates from the part that return intervals are not calibrated on."""
-        return Solver(self.sums[FIT], self._states).solution(np.zeros(0, dtype=np.intp))
-
-    @property
-    def ratios(self) -> RatioCheck | None:
-        """Mean importance ratios of the states, and which are not 1; None on-policy."""
-        return check_sums(self.sums, self._states)
-
-    def add_errors(self, states: Any) -> None:
-        """Compute standard errors of these states, up to 512, where they are not known yet.
-
-        Of many states, only the most visited have them from the start.
-        """
-        found, at = self.solution, self._index(states)
-        if self._solver is None or at.size > BLOCK:
-            return
-        at = np.unique(at[np.isnan(found.value_df[at]) & np.isfinite(found.value[at])])
-        more = vars(self._solver.solution(at)) if at.size else {}
-        for name, column in more.items():
-            if isinstance(column, np.ndarray):
-                getattr(found, name)[at] = column[at]
-
-    def predict(self, states: Any, what: str = "value") -> Array:
-        """Estimates for a column of states: ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
-
-        NaN where the log does not determine them; :attr:`solution` has a note on why.
-        """
-        arguments.choice("what", what, QUANTITIES)
-        whole: Array = getattr(self.solution, "value" if what == "mean" else what)
-        return whole[self._index(states)]
-
-    def _all_states(self) -> NDArray[np.int64]:
-        return np.arange(self._states)
-
-    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
-        self.add_errors(states)
-        found, at = self.solution, self._index(states)
-        low, high = found.value_interval(level) if what == "value" else found.std_interval(level)
-        return low[at], high[at]
-
-    def _index(self, states: Any) -> NDArray[np.intp]:
-        column = arguments.array("state", states, "whole numbers")
-        if column.ndim != 1 or (column.dtype.kind not in "iu" and column.size):
-            raise InputError("state", literal(states), "must be whole numbers")
-        known = (column >= 0) & (column < self._states)
-        if not known.all():
-            wrong = int(column[~known][0])
-            raise InputError("state", wrong, f"unknown; states are 0 to {self._states - 1}")
-        return column.astype(np.intp)
-
-    # ------------------------------------------------------------------ return intervals
-
-    @cached_property
-    def observed(self) -> Observed:
-        """Returns of the part that calibrates, in sequence and by state."""
-        found = tuple(Returns(k, 1, RETURNS, negligible=CLOSED, plenty=SOON) for k in (1, KEYS))
-        state = self._began.copy()
-        weighted = self.description.estimand == "off_policy_return"
-        for chunk in [] if self.moves is None or self.off_policy else self.moves.chunks():
-            rows = self._rows(chunk)
-            part, cut, late = self._split(rows, state)
-            rows["truncated"] = rows["truncated"] | cut
-            value = None
-            if bool((rows["lam"][~rows["terminated"]] < 1.0).any()):
-                value = np.nan_to_num(self.fit.value)[rows["next_state"]]
-            eta = rows.get("rho") if weighted else None
-            columns = rows_of(rows, rows["gamma"], rows["lam"], eta, value)
-            begins = np.where(part == CALIBRATION, np.where(late, NOWHERE, 0), ELSEWHERE)
-            found[0].add(begins, columns)
-            found[1].add(np.where(begins == 0, rows["state"] & (KEYS - 1), begins), columns)
-        return found[0], found[1]
-
-    def _fitted(self, states: Any) -> tuple[Array, Array]:
-        at = self._index(states)
-        return self.fit.value[at], self.fit.std[at]
-
-    def _calibration_returns(self) -> tuple[Array, NDArray[np.intp]]:
-        return self._completed(self.observed[0])
-
-    def _completed(self, returns: Returns) -> tuple[Array, NDArray[np.intp]]:
-        """Returns with a rest where they were closed, and the states in which they began.
-
-        The rest is drawn from the returns that began where this one was closed; so it varies as
-        they do. Where there are none, a deviation in std is drawn from those of other returns.
-        """
-        return self._with_rest(returns, *self._whole), returns.start[:, 0].astype(np.intp)
-
-    @cached_property
-    def _whole(self) -> tuple[Array, Array]:
-        """Returns by state, their rest drawn from themselves, and the states in which they began.
-
-        Drawn twice, what is missing has a discount of 0.05³.
-        """
-        placed = self.observed[1]
-        start, whole = placed.start[:, 0], placed.completed(_lookup(self.fit.value))
-        order = np.argsort(start, kind="stable")
-        for _ in range(2):
-            whole = self._with_rest(placed, whole[order], start[order])
-        return whole[order], start[order]
-
-    def _with_rest(self, returns: Returns, whole: Array, start: Array) -> Array:
-        """Returns, with a rest drawn from whole ones, sorted by the state they began in."""
-        value, rest = _lookup(self.fit.value), returns.rest
-        total, rng = returns.completed(value), np.random.default_rng(0)  # the same draws each time
-        if not rest.any():
-            return total
-        first, end = (np.searchsorted(start, returns.end[:, 0], side) for side in ("left", "right"))
-        known = end - first
-        place = first + (rng.random(total.size) * known).astype(np.intp)
-        drawn = np.append(whole, 0.0)[np.where(known, place, -1)] - value(returns.end)
-        bent = total
-        if self._scores.size:
-            spread = np.sqrt(returns.missing_variance(_lookup(self.fit.variance)))
-            bent = total + spread * rng.choice(self._scores, total.size)
-            bent = np.clip(bent, total.min(), total.max())
-        return np.where(rest == 0, total, np.where(known > 0, total + rest * drawn, bent))
-
-    @cached_property
-    def _scores(self) -> Array:
-        """Deviations of the returns in sequence, in std, centred."""
-        sequence = self.observed[0]
-        value, std = self._fitted(sequence.start[:, 0].astype(np.intp))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scores = (sequence.completed(_lookup(self.fit.value)) - value) / std
-        scores = scores[np.isfinite(scores)]
-        return scores - scores.mean() if scores.size else scores
-
-    @cached_property
-    def returns_by_state(self) -> ReturnsByState:  # type: ignore[override]
-        """Returns that calibrate, of each state apart."""
-        return ReturnsByState(*self._completed(self.observed[1]))
-
-    def _cut_off(self) -> NDArray[np.bool_]:
-        return np.asarray(self.observed[0].missing_share > CLOSED)
-
-    # ------------------------------------------------------------------ files
-
-    def _saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        rewards = list(self.rewards) if self.steps else []
-        header = {"states": self._states, "off_policy": self.off_policy, "rewards": rewards}
-        arrays = {"part": self._part}
-        for part, sums in zip(NAMES, self.sums, strict=True):
-            arrays |= {f"{part}.{name}": array for name, array in sums.arrays().items()}
-        return header, arrays
-
-    @classmethod
-    def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        found = cls(learner, header["states"])
-        found.off_policy, found.steps = header["off_policy"], header["steps"]
-        if header["rewards"]:
-            found._see(header["rewards"])
-        found._part, found._began = arrays["part"].copy(), arrays["part"].copy()
-        fit, rest = (Sums.restored(arrays, f"{part}.") for part in NAMES)
-        found.sums = fit, rest
-        return found
-
-
-def refuse_gaps(states: int, transitions: int) -> None:
-    """Refuse numbers that are hardly those of states, which would fill the memory."""
-    if states > max(MANY_STATES, GAP * transitions):
-        remedy = (
-            f"are many more than there are transitions ({transitions:,} so far); use numbers with "
-            "gaps as labels (states='labels')"
-        )
-        raise InputError("state", f"numbers up to {states - 1:,}", remedy)
-
-
-def _lookup(table: Array) -> Any:
-    """A function that finds rows of states in a table, 0 where it has NaN."""
-    return lambda rows: np.nan_to_num(table)[rows[:, 0].astype(np.intp)]

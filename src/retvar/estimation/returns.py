@@ -1,30 +1,29 @@
-"""Observed returns: collected along the stream until the rest of a return is negligible.
+"""Observed returns: one backward scan over a table, when the values are known.
 
-At most one return is open for each key (a state, or a region) and stream. So the returns of a key
-do not overlap: they are nearly independent, and whether one begins depends on the past alone.
+Going back from the end of its trajectory, the sum of rewards from every row is one addition. Of
+these returns some that do not overlap are taken: at most one is open at a time for each key (a
+state, or a region), and it is closed where the discount of its rest is small. So the returns of a
+key are nearly independent, and whether one begins depends on the past alone.
 
 A return that is cut off by truncation is completed with the value of the last state, and the
 variance that is missing from it is computed; to leave it out would leave out the long ones. A
-λ-return contains values of later states, too; they are given with the transitions. Visits of states
-or regions are counted beside them.
+λ-return contains values of later states, too. Visits of states or regions are counted beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.stream import Chunk
-from retvar.online.columns import read_streams
+from retvar.experience.moves import CHUNK, Moves
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.td import rules
 from retvar.td.features import ObservationFeatures, PerAction
-from retvar.td.jit import compiled, inlined, read_only
-from retvar.td.random import U, mix
+from retvar.td.jit import compiled, read_only
 
 if TYPE_CHECKING:
     from retvar.td.learners import Learner
@@ -33,105 +32,129 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Predictor = Callable[[Array], Array]  # of states or observations, as rows
-TERMINATED, TRUNCATED = 1, 2  # flags of a transition
 NEGLIGIBLE = 1e-4  # discount of the rest of a return at which it is closed
 CLOSED = 0.05  # the same for a return that is compared
 MOST_MISSING = 0.1  # mean discount of what compared returns lack that is not accounted for
 MOST_COMPLETED = 0.9  # where too few lack so little: what they may lack at most
 FEWEST = 100  # returns below which nothing is said
-OPEN, SUM, DISCOUNT, AGE = range(4)  # columns of open returns
-KEY, REWARDS, REST, START_AGE, LEAD = range(5)  # of stored ones; then two rows
-PLENTY = 128  # times as many returns as are stored, from which on fewer begin
-STREAM = 7  # column of the rows
-NOWHERE, ELSEWHERE = -1, -2  # keys at which no return begins, and of rows of another log
-BLOCK_BITS = 10  # blocks of 1,024 steps, in which returns begin or not
-KEYS = 64  # returns that may be open at once beside an estimate; a power of 2
+LOT, REWARDS, REST, AGE, LEAD = range(5)  # columns of returns; then two rows
+NOWHERE = -1  # a key at which no return begins
+KEYS = 1 << 16  # returns that may be open at once; a power of 2
 STORED = 4_000, 2_000  # returns by place: of states; of observations, whose predictions are costly
 FRESH = 200_000, 4_000  # the same of fresh data
 SEQUENCE = 20_000, 2_000  # returns in sequence
-SOON = 8  # times as many returns as are stored, from which on fewer begin beside an estimate
 SLACK = 0.05  # of the width, beyond the bounds
 MOST_REGIONS = 1_000_000  # boxes whose visits are counted
 BINS = dict(enumerate((40, 20, 8, 6, 4, 4), start=1))  # boxes along each of so many dimensions
 
-mean_reward = inlined(rules.mean_reward)
-mean_discount = inlined(rules.mean_discount)
+
+class Rows(NamedTuple):
+    """Rows of whole trajectories, as returns are taken from them."""
+
+    state: NDArray[Any]  #: a row of numbers each
+    next_state: NDArray[Any]
+    reward: Array  #: that of a λ-return, with what λ leaves to the values of next states
+    discount: Array  #: of what follows; 0 where the episode terminates
+    over: Mask  #: whether the trajectory ends here
+
+
+def whole_trajectories(moves: Moves) -> Iterator[dict[str, NDArray[Any]]]:
+    """Chunks of a table that end where a trajectory does; only very long ones are cut."""
+    left: dict[str, NDArray[Any]] = {}
+    for chunk in moves.chunks():
+        rows = {name: np.concatenate([left[name], x]) if left else x for name, x in chunk.items()}
+        ends = np.flatnonzero(rows["terminated"] | rows["truncated"])
+        stop = int(ends[-1]) + 1 if ends.size else 0
+        if len(rows["reward"]) - stop >= CHUNK:
+            stop = len(rows["reward"])
+        left = {name: x[stop:] for name, x in rows.items()}
+        if stop:
+            yield {name: x[:stop] for name, x in rows.items()}
+
+
+def rows_of(
+    chunk: Mapping[str, Any], gamma: Array, lam: Array, eta: Any = 1.0, next_value: Any = 0.0
+) -> Rows:
+    """The rows of a chunk; `next_value` is that of the next states, where λ is below 1."""
+    n, ended = len(chunk["reward"]), np.asarray(chunk.get("terminated", False), dtype=bool)
+    g, trace, value = (np.where(ended, 0.0, x) for x in (gamma, lam, next_value))
+    over = np.broadcast_to(ended | np.asarray(chunk.get("truncated", False), dtype=bool), n).copy()
+    over[-1:] = True
+    state, next_state = (np.reshape(chunk[name], (n, -1)) for name in ("state", "next_state"))
+    reward = rules.mean_reward(chunk["reward"], g, trace, value, eta)
+    discount = rules.mean_discount(g, trace, np.broadcast_to(eta, n))
+    return Rows(state, next_state, np.asarray(reward, float), np.asarray(discount, float), over)
+
+
+@compiled
+def observe(key: Any, reward: Any, discount: Any, over: Any, negligible: Any, keys: Any) -> Any:
+    """Begin a return wherever its key has none.
+
+    Gives the rows in which they begin and the last of each, the sums of rewards, and what is left.
+    """
+    n, count, end, rest = key.size, 0, 0, 1.0
+    total, free = np.zeros(n + 1), np.zeros(keys, np.int64)
+    begun, last, sums, rests = (
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n),
+        np.empty(n),
+    )
+    for t in range(n - 1, -1, -1):
+        total[t] = reward[t] + (0.0 if over[t] else discount[t] * total[t + 1])
+    for t in range(n):
+        if end <= t:
+            end, rest = t, 1.0
+        while end == t or (abs(rest) >= negligible and not over[end - 1]):
+            rest *= discount[end]
+            end += 1
+        if key[t] >= 0 and free[key[t]] <= t:
+            free[key[t]] = end
+            begun[count], last[count], rests[count] = t, end - 1, rest
+            sums[count] = total[t] - (0.0 if over[end - 1] else rest * total[end])
+            count += 1
+        if discount[t] != 0.0:
+            rest /= discount[t]
+    return begun[:count], last[:count], sums[:count], rests[:count]
 
 
 class Returns:
-    """Collects returns; `keys` may be open in each stream, and `most` are stored.
+    """Returns that do not overlap; where there are more than `most`, a random sample of them.
 
-    Where there are more, those stored are a random sample of all, and returns begin only in a
-    random share of the blocks of steps, so that they cost little. A return is closed where the
-    discount of its rest falls below `negligible`.
+    A return is closed where the discount of its rest falls below `negligible`.
     """
 
-    def __init__(
-        self, keys: int, width: int, most: int = 4_000, *, negligible: float = NEGLIGIBLE,
-        plenty: int = PLENTY,
-    ) -> None:  # fmt: skip
-        # of each stream: open returns, states in which they began, age of the episode, steps so
-        # far, how many are open
-        whole = np.zeros(0, dtype=np.int64)
-        self._open: list[Any] = [np.zeros((0, keys, n)) for n in (4, width)]
-        self._open += [np.zeros(0), whole, whole]
-        self._stored = np.zeros((most, LEAD + 2 * width))
-        self._counts = np.zeros(2, dtype=np.int64)  # collected; those of them at the present share
-        self._level = 0  # returns begin in one of 2^level blocks
-        self._width, self._negligible, self._plenty = width, negligible, plenty
+    def __init__(self, width: int, most: int, negligible: float = NEGLIGIBLE) -> None:
+        self._rows = np.zeros((0, LEAD + 2 * width))
+        self._width, self._most, self._negligible = width, most, negligible
+        self.count = 0  #: of all that were seen
 
-    def add(self, key: Integers, rows: tuple[NDArray[Any], ...]) -> None:
-        """Add what :func:`rows_of` returned; no return begins at the key `NOWHERE`.
-
-        Rows with the key `ELSEWHERE` do not count.
-        """
-        more = int(rows[STREAM].max(initial=-1)) + 1 - len(self._open[0])
-        if more > 0:
-            self._open = [np.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1)) for x in self._open]
-        collect(
-            tuple(map(read_only, (key, *rows))), tuple(self._open), self._stored, self._counts,
-            self._negligible, U(2**self._level - 1),
-        )  # fmt: skip
-        self._thin(self._level)
-
-    def _thin(self, level: int) -> None:
-        """Lower the share of blocks to 2^−level, or further where returns are many."""
-        while level > self._level or self._counts[1] > self._plenty * len(self._stored):
-            stored, seen = len(self._rows), int(self._counts[1]) // 2
-            if seen < stored:
-                self._keep(np.random.default_rng(stored), seen)
-            self._counts[1] = seen
-            self._level += 1
-
-    def _keep(self, rng: np.random.Generator, number: int) -> None:
-        """Keep so many of the stored returns, at random."""
-        self._stored[:number] = self._rows[np.sort(rng.permutation(len(self._rows))[:number])]
+    def add(self, key: Integers, rows: Rows) -> None:
+        """Add those of some trajectories, by the keys of their rows; none begins below 0."""
+        columns = map(read_only, (key, rows.reward, rows.discount, rows.over))
+        keys = int(key.max(initial=0)) + 1
+        begun, last, sums, rest = observe(*columns, self._negligible, keys)
+        rest = np.where(np.abs(rest) < NEGLIGIBLE, 0.0, rest)
+        lots, at = np.random.default_rng(self.count).random(begun.size), np.arange(key.size)
+        age = at - np.maximum.accumulate(at * np.append(True, rows.over[:-1]))
+        ends = rows.state[begun], rows.next_state[last]
+        self._keep(np.column_stack([lots, sums, rest, age[begun], *ends]), begun.size)
 
     def merge(self, other: Returns) -> None:
-        """Add the stored returns of another part of the log: of both, a random sample remains."""
-        self._thin(other._level)
-        other._thin(self._level)
-        seen = [int(each._counts[1]) for each in (self, other)]
-        most = min(sum(seen), len(self._stored))
-        rng = np.random.default_rng(sum(seen))
-        own = int(rng.hypergeometric(seen[0], seen[1], most)) if sum(seen) else 0
-        self._keep(rng, own)
-        theirs = np.sort(rng.permutation(len(other._rows))[: most - own])
-        self._stored[own:most] = other._rows[theirs]
-        self._counts += other._counts
+        """Add the returns of another part of the log."""
+        self._keep(other._rows, other.count)
 
-    @property
-    def _rows(self) -> Array:
-        return self._stored[: int(self._counts[1])]
-
-    @property
-    def count(self) -> int:
-        """Number of returns that were collected, stored or not."""
-        return int(self._counts[0])
+    def _keep(self, rows: Array, count: int) -> None:
+        """Add these; of all, the smallest lots remain."""
+        self.count += count
+        self._rows = np.concatenate([self._rows, rows])
+        if len(self._rows) > self._most:
+            chosen = np.argpartition(self._rows[:, LOT], self._most)[: self._most]
+            self._rows = self._rows[np.sort(chosen)]
 
     @property
     def start(self) -> Array:
-        """State or observation in which each stored return began [return, number]."""
+        """State or observation in which each return began [return, number]."""
         return self._rows[:, LEAD : LEAD + self._width]
 
     @property
@@ -150,7 +173,7 @@ class Returns:
         return np.minimum(np.abs(self.rest), 1.0)
 
     def completed(self, value: Predictor) -> Array:
-        """The stored returns, completed with these values."""
+        """The returns, completed with these values."""
         return np.asarray(self._rows[:, REWARDS] + self._at_the_end(value, 1))
 
     def missing_variance(self, variance: Predictor) -> Array:
@@ -173,7 +196,7 @@ class Returns:
         they are with the estimate. If it is right their mean is still its value; if not, they show
         less of it.
         """
-        age, share = self._rows[:, START_AGE], self.missing_share
+        age, share = self._rows[:, AGE], self.missing_share
         places = np.zeros(age.size, dtype=np.int64) if places is None else places
         early = np.zeros(age.size, dtype=bool)
         order = np.lexsort((age, places))
@@ -187,88 +210,6 @@ class Returns:
                 fits = fits[: int(np.argmax(power)) + 1] if fits.size else fits
             early[own[: fits[-1] + 1 if fits.size else 0]] = True
         return early
-
-
-def rows_of(
-    chunk: Mapping[str, Any], gamma: Array, lam: Array, eta: Array | None = None,
-    next_value: Array | None = None,
-) -> tuple[NDArray[Any], ...]:  # fmt: skip
-    """The columns of a chunk as returns are collected from them.
-
-    `next_value` is the value of the next state, where λ is below 1. No η stands for ones.
-    """
-    n = len(chunk["reward"])
-    flags = np.zeros(n, dtype=np.int64)
-    for name, flag in (("terminated", TERMINATED), ("truncated", TRUNCATED)):
-        flags |= flag * np.asarray(chunk.get(name, 0), dtype=bool)
-    ends = []  # states as rows of one whole number, observations as rows of numbers
-    for column in (chunk["state"], chunk["next_state"]):
-        kind = np.int64 if column.ndim == 1 and column.dtype.kind in "iu" else np.float64
-        ends.append(np.ascontiguousarray(column.reshape(n, -1), dtype=kind))
-    numbers = chunk["reward"], gamma, lam, np.zeros(0) if eta is None else eta
-    stream = np.broadcast_to(read_streams(chunk.get("stream"), n), n)
-    return (
-        *ends, *(np.ascontiguousarray(x, dtype=np.float64) for x in numbers), flags,
-        np.ascontiguousarray(stream), np.zeros(0) if next_value is None else next_value,
-    )  # fmt: skip
-
-
-@compiled
-def collect(chunk: Any, begun: Any, stored: Any, counts: Any, negligible: Any, mask: Any) -> None:
-    """Go through a chunk: begin returns, add rewards to the open ones, store those that end."""
-    key, state, next_state, reward, gamma, lam, eta, flags, stream, next_value = chunk
-    opened, start, age, clock, open_count = begun
-    keys, width = start.shape[1], start.shape[2]
-    for t in range(key.size):
-        at, k = stream[t], key[t]
-        if k <= ELSEWHERE:
-            continue
-        begins = k >= 0 and opened[at, k, OPEN] == 0.0
-        if begins and mask != U(0):
-            block = (U(at) << U(32)) ^ (U(clock[at]) >> U(BLOCK_BITS))
-            begins = mix(block) & mask == U(0)
-        if begins:
-            open_count[at] += 1
-            opened[at, k, OPEN], opened[at, k, SUM], opened[at, k, DISCOUNT] = 1.0, 0.0, 1.0
-            opened[at, k, AGE] = age[at]
-            for i in range(width):
-                start[at, k, i] = state[t, i]
-        ended, cut = flags[t] & TERMINATED != 0, flags[t] & TRUNCATED != 0
-        clock[at] += 1
-        if open_count[at] == 0:
-            age[at] = 0.0 if ended or cut else age[at] + 1.0
-            continue
-        g, trace = (0.0, 0.0) if ended else (gamma[t], lam[t])
-        value = next_value[t] if next_value.size else 0.0
-        weight = eta[t] if eta.size else 1.0
-        fed = mean_reward(reward[t], g, trace, value, weight)
-        discount = mean_discount(g, trace, weight)
-        for j in range(keys):
-            if opened[at, j, OPEN] == 0.0:
-                continue
-            opened[at, j, SUM] += opened[at, j, DISCOUNT] * fed
-            opened[at, j, DISCOUNT] *= discount
-            rest = opened[at, j, DISCOUNT]
-            over = abs(rest) < negligible
-            if not over and not cut:
-                continue
-            opened[at, j, OPEN] = 0.0
-            open_count[at] -= 1
-            n = counts[1]
-            counts[0] += 1
-            counts[1] += 1
-            if abs(rest) < NEGLIGIBLE:
-                rest = 0.0
-            slot = n
-            if n >= stored.shape[0]:  # reservoir sampling: each of the n + 1 is dropped alike
-                slot = np.int64(mix(U(n)) % U(n + 1))
-            if slot < stored.shape[0]:
-                stored[slot, KEY], stored[slot, REWARDS] = j, opened[at, j, SUM]
-                stored[slot, REST], stored[slot, START_AGE] = rest, opened[at, j, AGE]
-                for i in range(width):
-                    stored[slot, LEAD + i] = start[at, j, i]
-                    stored[slot, LEAD + width + i] = next_state[t, i]
-        age[at] = 0.0 if ended or cut else age[at] + 1.0
 
 
 # ------------------------------------------------------------------ what estimators know
@@ -420,65 +361,58 @@ class Regions:
 
 
 class Monitor:
-    """Counts visits and collects observed returns; with `only`, those that begin in some places.
+    """Counts visits and collects observed returns: of data of one's own, or of `fresh` data.
 
     `like` are visits whose regions are taken, where those of the estimator would not be the same.
     """
 
     def __init__(
-        self, level: float = 0.9, remarks: list[str] | None = None, *,
-        only: Integers | None = None, like: Any = None,
+        self, level: float = 0.9, remarks: list[str] | None = None, *, fresh: bool = False,
+        like: Any = None,
     ) -> None:  # fmt: skip
         self.level = arguments.level("level", level)
         self.remarks = [] if remarks is None else remarks  # what was decided for the caller
         regions = isinstance(like, Regions)
         self.visits: Any = Regions(like.low, like.high, like.actions) if regions else None
-        self.returns: Returns | None = None  # by place
-        self.sequence: Returns | None = None  # one after the other, wherever they begin
+        self.returns: Any = None  # by place
+        self.sequence: Any = None  # one after the other, wherever they begin
         self.off_policy = False  # returns of the target policy are not observed
-        self._only = None if only is None else np.sort(only)
+        self._fresh = fresh
 
-    def update(self, estimator: Any, chunk: Chunk) -> None:
-        """Add a chunk, with the present values of the estimator."""
-        state, follows = chunk["state"], chunk["next_state"]
-        if self.visits is None:
-            self.visits = _no_visits(estimator, state)
-        if self.returns is None or self.sequence is None:
-            vector, width = state.ndim > 1, int(np.prod(state.shape[1:]))
-            keys, most, plenty = KEYS, STORED[vector], SOON
-            if self._only is not None:
-                keys, most, plenty = self._only.size, FRESH[vector], PLENTY
-            negligible = NEGLIGIBLE if self._only is None else CLOSED
-            self.returns = Returns(keys, width, most, negligible=negligible, plenty=plenty)
-            self.sequence = Returns(1, width, SEQUENCE[vector], negligible=CLOSED, plenty=SOON)
-        self.visits.add(state)
+    def read(self, estimator: Any, moves: Moves) -> None:
+        """Add a table, with the present values of the estimator."""
         weighted = estimator.description.estimand == "off_policy_return"
-        rho = np.asarray(chunk["rho"], dtype=np.float64) if "rho" in chunk else None
-        # for good: rows with a ratio of 1 are no fair sample
-        self.off_policy |= not weighted and rho is not None and bool((rho != 1).any())
-        if self.off_policy:
-            return
-        cells, value = self.visits.cells(state), None
-        gamma, lam = discounts(estimator, chunk, follows)
-        if bool((lam < 1).any()):
-            value = predict_rows(estimator, "value", follows.reshape(len(cells), -1))
-        rows = rows_of(chunk, gamma, lam, rho if weighted else None, value)
-        self.returns.add(self._keys(cells), rows)
-        self.sequence.add(np.zeros_like(cells), rows)
+        for chunk in whole_trajectories(moves):
+            state, follows, rho = chunk["state"], chunk["next_state"], chunk.get("rho", 1.0)
+            self._begin(estimator, state)
+            self.visits.add(state)
+            # for good: rows with a ratio of 1 are no fair sample
+            self.off_policy |= not weighted and bool(np.any(rho != 1))
+            if self.off_policy:
+                continue
+            gamma, lam = discounts(estimator, chunk, follows)
+            value: Any = 0.0
+            if bool((lam < 1).any()):
+                value = predict_rows(estimator, "value", follows.reshape(len(state), -1))
+            rows = rows_of(chunk, gamma, lam, rho if weighted else 1.0, value)
+            cells = self.visits.cells(state)
+            self.returns.add(cells & (KEYS - 1), rows)
+            self.sequence.add(np.zeros_like(cells), rows)
 
-    def _keys(self, cells: Integers) -> Integers:
-        """The key of each place; those outside `only` have none."""
-        if self._only is None:
-            return cells & (KEYS - 1)
-        at = np.minimum(np.searchsorted(self._only, cells), self._only.size - 1)
-        return np.where(self._only[at] == cells, at, NOWHERE)
+    def _begin(self, estimator: Any, state: NDArray[Any]) -> None:
+        """Make room, when the first states show of which kind they are."""
+        vector, width = state.ndim > 1, int(np.prod(state.shape[1:]))
+        self.visits = _no_visits(estimator, state) if self.visits is None else self.visits
+        if self.returns is None:
+            by_place = (FRESH[vector], CLOSED) if self._fresh else (STORED[vector], NEGLIGIBLE)
+            self.returns = Returns(width, *by_place)
+            self.sequence = Returns(width, SEQUENCE[vector], CLOSED)
 
     def merge(self, other: Self) -> None:
         """Add what was counted elsewhere, of the same states."""
         if other.visits is None:
             return
-        if self.visits is None:
-            self.visits = Visits()
+        self.visits = Visits() if self.visits is None else self.visits
         self.visits.merge(other.visits)
         for name in ("returns", "sequence"):
             own, theirs = getattr(self, name), getattr(other, name)

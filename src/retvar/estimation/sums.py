@@ -24,7 +24,7 @@ ORDER = 4  # largest power of ρ
 PLAIN = 2 * ORDER + 1  # sums of a key on-policy: b = 0 … 8
 WEIGHTED = (ORDER + 1) ** 2  # sums of a key off-policy: b = 0 … 2a for each a
 ARRAYS = ("keys", "numbers", "sums", "rows")  # of a saved table
-FIRST_ROOM = 1_024  # keys of a new table
+FIRST_ROOM = 10  # a new table has room for 2¹⁰ keys
 
 
 class Sums:
@@ -38,58 +38,56 @@ class Sums:
 
     def __init__(self) -> None:
         self.rows = 0  #: transitions added
-        self.weighted = False  #: whether ratios other than 1 have come
+        self._hold(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 3)), np.zeros((0, PLAIN)))
+
+    def _hold(self, keys: Integers, numbers: Array, sums: Array) -> None:
+        """Take over keys (s, s′), their numbers (γ′, γ′λ′, c) and sums; leave room for more."""
+        room = 1 << max(FIRST_ROOM, len(keys).bit_length())
+        self._ints = np.zeros((room, 2), dtype=np.int64)
+        self._floats, self._sums = np.zeros((room, 3)), np.zeros((room, sums.shape[1]))
+        self._table = np.full(2 * room, -1, dtype=np.int64)  # the keys, at places by their hash
         self._count = 0
-        self._ints = np.zeros((FIRST_ROOM, 2), dtype=np.int64)  # s, s′
-        self._floats = np.zeros((FIRST_ROOM, 3))  # γ′, γ′λ′, c
-        self._sums = np.zeros((FIRST_ROOM, PLAIN))
-        self._table = np.full(2 * FIRST_ROOM, -1, dtype=np.int64)
+        self._find(*keys.T, *numbers.T)
+        self._sums[: len(sums)] = sums
 
     def add(
         self, state: ArrayLike, next_state: ArrayLike, reward: ArrayLike, *, gamma: ArrayLike,
-        lam: ArrayLike, terminated: ArrayLike = False, rho: ArrayLike | None = None,
+        lam: ArrayLike, terminated: ArrayLike = False, rho: ArrayLike = 1.0,
     ) -> None:  # fmt: skip
         """Add transitions; all arguments are columns, or one number for all."""
-        s = np.ascontiguousarray(state, dtype=np.int64)
-
-        def column(given: ArrayLike, kind: Any = np.float64) -> NDArray[Any]:
-            return np.ascontiguousarray(np.broadcast_to(np.asarray(given, dtype=kind), s.size))
-
-        ended, r = column(terminated, bool), column(reward)
-        follows = np.where(ended, s, column(next_state, np.int64))
-        g = np.where(ended, 0.0, column(gamma))
-        if rho is not None and not self.weighted and bool((column(rho) != 1.0).any()):
+        if not self.weighted and np.any(np.asarray(rho) != 1.0):
             self._weigh()
-        key = self._find(s, follows, g, g * column(lam), r)
-        weight = column(1.0 if rho is None else rho) if self.weighted else np.zeros(0)
-        add_powers(*map(read_only, (key, r, weight)), self._floats, self._sums)
+        s, s2, r, g, own, ended, weight = np.broadcast_arrays(
+            state, next_state, reward, gamma, lam, terminated, rho
+        )
+        g = np.where(ended, 0.0, g)
+        key = self._find(s, np.where(ended, s, s2), g, g * own, r)
+        weight = weight if self.weighted else np.zeros(0)
+        add_powers(read_only(key), _floats(r), _floats(weight), self._floats, self._sums)
         self.rows += s.size
 
     def _find(self, *columns: NDArray[Any]) -> Integers:
         """The number of the key (s, s′, γ′, γ′λ′) of each row; a new one takes its reward as c."""
+        ends = (read_only(np.asarray(x, dtype=np.int64)) for x in columns[:2])
+        rows = *ends, *map(_floats, columns[2:])
         found, first = np.zeros(columns[0].size, dtype=np.int64), 0
-        rows = tuple(map(read_only, columns))
         while True:
             first, self._count = find_keys(
                 rows, first, self._count, self._ints, self._floats, self._table, found
             )
             if first == found.size:
                 return found
-            n, self._count = self._count, 0
-            known = *self._ints[:n].T.copy(), *self._floats[:n].T.copy()
-            self._ints, self._floats, self._sums = (
-                np.concatenate([x, np.zeros_like(x)])
-                for x in (self._ints, self._floats, self._sums)
-            )
-            self._table = np.full(2 * len(self._ints), -1, dtype=np.int64)
-            self._find(*known)
+            self._hold(self._ints, self._floats, self._sums)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether ratios other than 1 have come."""
+        return self._sums.shape[1] == WEIGHTED
 
     def _weigh(self) -> None:
         """Make room for powers of ρ; so far all were 1."""
-        sums = np.zeros((len(self._sums), WEIGHTED))
-        for a in range(ORDER + 1):
-            sums[:, a * a : (a + 1) ** 2] = self._sums[:, : 2 * a + 1]
-        self._sums, self.weighted = sums, True
+        powers = [self._sums[:, : 2 * a + 1] for a in range(ORDER + 1)]
+        self._sums = np.concatenate(powers, axis=1)
 
     def __len__(self) -> int:
         return self._count
@@ -120,7 +118,7 @@ class Sums:
         if other.weighted and not self.weighted:
             self._weigh()
         ends = other._ints[: len(other)] if number is None else number[other._ints[: len(other)]]
-        key = self._find(*ends.T.copy(), *other._floats[: len(other)].T.copy())
+        key = self._find(*ends.T, *other._floats[: len(other)].T)
         shift = other.centre - self._floats[key, 2]
         for a in range(ORDER + 1) if self.weighted else (ORDER,):
             for b in range(2 * a + 1):
@@ -130,21 +128,24 @@ class Sums:
                 self._sums[key, self._column(a, b)] += sum(terms)
         self.rows += other.rows
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
         """Everything as named arrays, from which :meth:`restored` makes it again."""
         held = [x[: self._count].copy() for x in (self._ints, self._floats, self._sums)]
-        return dict(zip(ARRAYS, [*held, np.array([self.rows], dtype=np.int64)], strict=True))
+        names = (f"{prefix}{name}" for name in ARRAYS)
+        return dict(zip(names, [*held, np.array([self.rows], dtype=np.int64)], strict=True))
 
     @classmethod
     def restored(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Sums:
-        """The sums that :meth:`arrays` came from; `prefix` is that of the names."""
-        keys, numbers, sums, rows = (arrays[f"{prefix}{name}"] for name in ARRAYS)
+        """The sums that :meth:`arrays` came from."""
+        *held, rows = (arrays[f"{prefix}{name}"] for name in ARRAYS)
         found = cls()
-        if sums.shape[1] == WEIGHTED:
-            found._weigh()
-        found._find(*keys.T.copy(), *numbers.T.copy())
-        found._sums[: len(sums)], found.rows = sums, int(rows[0])
+        found._hold(*held)
+        found.rows = int(rows[0])
         return found
+
+
+def _floats(column: NDArray[Any]) -> Array:
+    return np.asarray(read_only(np.asarray(column, dtype=np.float64)))
 
 
 @compiled

@@ -101,21 +101,19 @@ class Attribution(Shown):
 
     def top(self, most: int = SHOWN) -> list[Contribution]:
         """The edges with the largest shares, those without any left out."""
-        most = arguments.integer("most", most, 1)
-        order = np.argsort(-self.by_edge, kind="stable")[:most]
-        return [self._contribution(int(k)) for k in order if self.by_edge[k] > ROUNDING]
-
-    def _contribution(self, k: int) -> Contribution:
         e, mdp = self.mdp.edges, self.mdp
-        after = "end" if e.next_state[k] == END else mdp.state_name(int(e.next_state[k]))
-        names = mdp.state_name(int(e.state[k])), mdp.action_name(int(e.action[k])), after
-        return Contribution(*names, float(self.by_edge[k]), float(self.noise[k]))
+        found = []
+        for k in np.argsort(-self.by_edge, kind="stable")[: arguments.integer("most", most, 1)]:
+            s, a, after = int(e.state[k]), int(e.action[k]), int(e.next_state[k])
+            end = "end" if after == END else mdp.state_name(after)
+            names, share = (mdp.state_name(s), mdp.action_name(a), end), float(self.by_edge[k])
+            if share > ROUNDING:
+                found.append(Contribution(*names, share, float(self.noise[k])))
+        return found
 
     def table(self, most: int = SHOWN) -> list[list[str]]:
         """Rows of text: a heading, then the edges with the largest shares."""
-        rows = [
-            [*found[:3], f"{found.share:.1%}", f"{found.noise:.1%}"] for found in self.top(most)
-        ]
+        rows = [[*x[:3], f"{x.share:.1%}", f"{x.noise:.1%}"] for x in self.top(most)]
         return [["state", "action", "next state", "share", "of it reward noise"], *rows]
 
     @property

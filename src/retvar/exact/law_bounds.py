@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.exact.law_operators import Grid, Lines, Operators, Steps
+from retvar.exact.law_operators import Lines, Operators, Steps, grid_like
 from retvar.exact.moments import deviation, mean_reward
 from retvar.mdp.linear import EPSILON, Resolvent, reaching
 from retvar.support.errors import InputError
@@ -53,7 +53,6 @@ class Bounds(NamedTuple):
     """ψ⁻ ≤ ψ ≤ ψ⁺ on a grid, for each state; a bracket of everything else."""
 
     points: Array  #: [state, point]
-    right: Mask  #: whether a point lies right of 0
     above: Array  #: ψ⁺ − x₊ at the points
     lines: Lines  #: whose highest is ψ⁻
     slack: Array
@@ -76,7 +75,7 @@ class Bounds(NamedTuple):
     def _lower(self) -> tuple[Array, Array]:
         """Intercepts and slopes of the lines, between those of 0 and x."""
         flat = np.zeros((self.points.shape[0], 1))
-        slope = np.hstack([flat, self.lines.slope + self.right, flat + 1])
+        slope = np.hstack([flat, self.lines.slope + (self.points > 0), flat + 1])
         intercept = self.lines.height - self.lines.slope * self.points - self.slack[:, None]
         return np.hstack([flat, intercept, flat]), np.clip(slope, 0.0, 1.0)
 
@@ -85,7 +84,7 @@ class Bounds(NamedTuple):
         gap = np.diff(self.points, axis=1)
         height, slope = self.lines
         bent = slope.copy()  # right of 0
-        bent[np.arange(len(bent)), np.argmax(self.right, axis=1) - 1] -= 1.0
+        bent[self.points == 0] -= 1.0
         at_left, at_right = bent[:, :-1], slope[:, 1:]
         with np.errstate(divide="ignore", invalid="ignore"):
             meet = height[:, 1:] - at_right * gap - height[:, :-1]
@@ -109,9 +108,11 @@ class Bounds(NamedTuple):
         return ends[0], ends[1]
 
     def contradicts(self) -> Mask:
-        """Whether the variance of `solve` is below what lies on the grid alone."""
-        low = np.sqrt(np.maximum(self.inside()[0], 0.0))
-        return np.asarray(low - self.slack_std > np.sqrt(self.known) + self.slack_std)
+        """Whether the variance of `solve` is not what the law allows, rounding aside."""
+        low, high = self.inside()[0], self.variance()[1]
+        least = np.sqrt(np.maximum(low, 0.0)) - 2 * self.slack_std
+        std = np.sqrt(self.known)
+        return np.asarray((std < least) | (std > np.sqrt(high)))
 
     def worst(self, share: float) -> tuple[Array, Array]:
         """The mean of the worst share; the high end where two lines meet, one on either side."""
@@ -185,7 +186,7 @@ class Refinement:
         size = np.max(np.abs([*sizes, g[edges.state]]), axis=0)
         largest = np.zeros(edges.n)
         np.maximum.at(largest, edges.state, size)
-        number = np.bincount(self.steps.of_edge, minlength=edges.n)
+        number = np.bincount(self.steps.state, minlength=edges.n)
         rounding = EPSILON * (16 * largest + (4 * number + 1_000) * self.std) + np.abs(residual)
         self._set_slack(np.where(self.finite, rounding, 0.0))
         self.slack_std += found.error * self.std
@@ -208,65 +209,61 @@ class Refinement:
 
     def iterates(self, every: int | None = None) -> Iterator[Bounds]:
         """The bracket after each `every` steps (default: half a horizon), to the last."""
-        grid = self._grid(min(FIRST, max(FEWEST, MOST // self.steps.row.size)))
-        upper, lines = self._scarf(grid.points), Lines(*np.zeros((2, *grid.points.shape)))
+        points = self._grid(min(FIRST, max(FEWEST, MOST // self.steps.b.size)))
+        upper, lines = self._scarf(points), Lines(*np.zeros((2, *points.shape)))
+        edges = max(1, int(np.count_nonzero(self.steps.d)))
         work, level, idle = 0.0, np.inf, 0
         while True:
-            operators, before = Operators(self.steps, grid), np.inf
+            step, before, m = Operators(self.steps, points), np.inf, points.shape[1]
             steps = every or max(16, math.ceil(self.horizon / 2))
-            steps = max(1, min(steps, int((BUDGET - work) / operators.entries)))
+            steps = max(1, min(steps, int((BUDGET - work) / step.work)))
             while True:
                 for _ in range(steps):
-                    upper, lines = operators.spread(upper), operators.gather(lines)
-                bounds = self._bounds(grid, upper, lines)
+                    upper, lines = step(upper, lines)
+                bounds = self._bounds(points, upper, lines)
                 yield bounds
                 width = float(np.max(bounds.width(self.std)))
-                work += steps * operators.entries
+                work += steps * step.work
                 if width <= self.tolerance or work >= BUDGET:
                     return
                 if width > SETTLED * before:
                     break
                 before = width
             idle = idle + 1 if width > SETTLED * level else 0
-            if idle > 1 and grid.m > LARGE and width < VAGUE:  # no finer grid helps: heavy tails
+            if idle > 1 and m > LARGE and width < VAGUE:  # no finer grid helps: heavy tails
                 return
             ratio, level = width / self.tolerance, width
             grow = max(2, min(math.ceil(math.sqrt(1.3 * ratio)), GROWTH))
-            m = min(grow * (grid.m - 1) + 1, MOST // max(1, operators.size))
-            if m < 1.25 * grid.m:
+            finer = min(grow * (m - 1) + 1, MOST // edges)
+            if finer < 1.25 * m:
                 return
-            del operators
-            finer = self._grid(m, bounds, max(ratio / grow**2, 1.0))
-            upper = np.minimum(grid.chord(upper, finer.points), self._scarf(finer.points))
-            lines, grid = grid.tangent(lines, finer.points), finer
+            points, old = self._grid(finer, bounds, max(ratio / grow**2, 1.0)), points
+            chords = [np.interp(*each) for each in zip(points, old, upper, strict=True)]
+            upper, lines = np.minimum(chords, self._scarf(points)), lines.at(old, points)
 
     def _scarf(self, x: Array) -> Array:
         """The largest E(x − X)₊ of any law with mean 0 and this std (Scarf, 1958), less x₊."""
         std = self.start[:, None]
         return np.asarray(0.5 * std * (std / (np.hypot(std, x) + np.abs(x))))
 
-    def _grid(self, m: int, before: Bounds | None = None, ratio: float = 1.0) -> Grid:
+    def _grid(self, m: int, before: Bounds | None = None, ratio: float = 1.0) -> Array:
         """The first grid, or one with more points where the mass is; even where noise needs it."""
-        low, high = self.support if before is None else self._ends(before, ratio)
         if before is None:
-            low, high = (np.clip(x, -REACH * self.start, REACH * self.start) for x in (low, high))
-        least = np.maximum(1e-6 * (high - low) + 1e-9 * self.start, 1e-290)
-        low, high = np.minimum(low, -least), np.maximum(high, least)
-        if before is None:
-            z, weight = np.stack([low, high], axis=1), np.ones((low.size, 1))
+            ends = [np.clip(x, -REACH * self.start, REACH * self.start) for x in self.support]
+            z, weight = np.stack(ends, axis=1), np.ones((self.steps.n, 1))
         else:
-            z, gap = before.points, np.diff(before.points, axis=1)
+            ends, z = list(self._ends(before, ratio)), before.points
+            gap = np.diff(z, axis=1)
             turn = np.diff(np.diff(before._upper, axis=1) / gap, axis=1, prepend=0.0, append=1.0)
-            z = np.hstack(
-                [np.minimum(low, z[:, 0])[:, None], z, np.maximum(high, z[:, -1])[:, None]]
-            )
-            mass = np.maximum(turn[:, 1:] + turn[:, :-1], 0.0) / 2
-            weight = np.pad(np.sqrt(mass * gap), ((0, 0), (1, 1)))
-        grid = Grid.spread_like(z, weight, low, high, m)
-        noisy = np.bincount(self.steps.state, self.steps.sigma, self.steps.n) > 0
-        even = Grid.even(low, high, m)
-        points = np.where(noisy[:, None], even.points, grid.points)
-        return Grid(points, np.where(noisy, even.zero, grid.zero))
+            weight = np.sqrt(np.maximum(turn[:, 1:] + turn[:, :-1], 0.0) / 2 * gap)
+        least = np.maximum(1e-6 * (ends[1] - ends[0]) + 1e-9 * self.start, 1e-290)
+        low, high = np.minimum(ends[0], -least), np.maximum(ends[1], least)
+        if before is None:
+            z = np.stack([low, high], axis=1)
+        else:
+            beyond = np.minimum(low, z[:, 0]), np.maximum(high, z[:, -1])
+            z, weight = np.column_stack([beyond[0], z, beyond[1]]), np.pad(weight, ((0, 0), (1, 1)))
+        return grid_like(z, weight, low, high, m, self.steps.noisy)
 
     def _ends(self, bounds: Bounds, ratio: float) -> tuple[Array, Array]:
         """Beyond where W⁻ becomes negligible; farther out where it does not, within the support.
@@ -283,19 +280,11 @@ class Refinement:
         high = np.where(vague, z[:, -1], np.where(final == last, 2.0, MARGIN) * high)
         return np.maximum(low, self.support[0]), np.minimum(high, self.support[1])
 
-    def _bounds(self, grid: Grid, upper: Array, lines: Lines) -> Bounds:
-        slacks = self.slack, self.slack_std
-        return Bounds(
-            grid.points, grid.right, upper, lines, *slacks, self._escapes(grid), self.std**2
-        )
-
-    def _escapes(self, grid: Grid) -> Mask:
-        """States whose returns may lie outside the grid."""
-        s, low, high = self.steps, grid.points[:, 0], grid.points[:, -1]
-        rounding = 1e-12 * (high - low)[s.of_edge]
-        ends = (s.epsilon + s.d * x[s.next_state] for x in (low, high))
-        least, greatest = ends
-        escapes = (least < low[s.of_edge] - rounding) | (greatest > high[s.of_edge] + rounding)
-        escapes |= s.sigma[s.row] > 0
-        goal = np.bincount(s.of_edge, escapes, s.n) > 0
-        return reaching(s.matrix((s.d > 0).astype(float)), goal)
+    def _bounds(self, points: Array, upper: Array, lines: Lines) -> Bounds:
+        """The bracket; returns may lie outside the grid of a state, or of one that follows."""
+        s, ends = self.steps, points[:, [0, -1]]
+        over = (s.epsilon[:, None] + s.d[:, None] * ends[s.next_state] - ends[s.state]) * [-1, 1]
+        outside = (over > 1e-12 * np.ptp(ends, axis=1)[s.state, None]).any(axis=1)
+        goal = np.bincount(s.state, outside | (s.sigma[s.row] > 0), s.n) > 0
+        escapes = reaching(s.matrix((s.d > 0).astype(float)), goal)
+        return Bounds(points, upper, lines, self.slack, self.slack_std, escapes, self.std**2)

@@ -114,20 +114,13 @@ class SeveralReturns(Shown):
     @property
     def note(self) -> NDArray[np.str_]:
         """Why a number is missing, for each state; empty where none is."""
-        reasons = {
-            "the variance of {} is infinite": np.isnan(self.variance),
-            "{} does not vary: no correlation": ~self.varies,
-        }
-        return np.array(
-            [
-                "; ".join(
-                    words.format(joined(np.array(self.names)[where[:, s]]))
-                    for words, where in reasons.items()
-                    if where[:, s].any()
-                )
-                for s in range(len(self.states))
-            ]
-        )
+        wild, still = np.isnan(self.variance), ~self.varies
+        words = "the variance of {} is infinite", "{} does not vary: no correlation"
+        names, found = np.array(self.names), []
+        for pair in np.stack([wild, still], axis=2).transpose(1, 2, 0):
+            told = zip(words, pair, strict=True)
+            found.append("; ".join(x.format(joined(names[own])) for x, own in told if own.any()))
+        return np.array(found)
 
     def combine(self, weights: Mapping[str, float]) -> Combination:
         """Mean and variance of a weighted sum of the returns; those left out have weight 0."""
@@ -143,20 +136,20 @@ class SeveralReturns(Shown):
         import xarray
 
         each, pair = ("reward", "state"), ("reward", "other", "state")
-        columns: dict[str, Any] = {name: (each, getattr(self, name)) for name in ("value", "std")}
-        columns |= {name: (pair, getattr(self, name)) for name in ("covariance", "correlation")}
+        axes = {"value": each, "std": each, "covariance": pair, "correlation": pair}
+        columns: dict[str, Any] = {name: (axis, getattr(self, name)) for name, axis in axes.items()}
         labels = {"reward": list(self.names), "other": list(self.names), "state": self.states}
         return xarray.Dataset({**columns, "note": ("state", self.note)}, labels)
 
     def table(self, most: int | None = None) -> list[list[str]]:
         """Rows of text: a heading, then value ± std and correlations of the first states."""
-        pairs = list(combinations(range(len(self.names)), 2))
-        names = [f"correlation {self.names[a]}, {self.names[b]}" for a, b in pairs]
-        rows = [["state", *(f"{name} ± std" for name in self.names), *names]]
-        std, correlation = self.std, self.correlation
+        first, second = np.triu_indices(len(self.names), 1)
+        pairs = [f"correlation {a}, {b}" for a, b in combinations(self.names, 2)]
+        rows = [["state", *(f"{name} ± std" for name in self.names), *pairs]]
+        std, alike = self.std, self.correlation[first, second]
         for s, label in enumerate(self.states[:most]):
             cells = map(plus_minus, self.value[:, s].tolist(), std[:, s].tolist())
-            rows.append([str(label), *cells, *(f"{correlation[a, b, s]:.3f}" for a, b in pairs)])
+            rows.append([str(label), *cells, *(f"{x:.3f}" for x in alike[:, s])])
         return rows
 
     def __str__(self) -> str:
@@ -196,16 +189,15 @@ def solve_several(mdp: MDP, edges: WeightedEdges, rewards: Rewards, noise: Noise
     found = []
     for a, given in enumerate(rewards.values()):
         own = per_edge(mdp, f"rewards[{names[a]}]", given)
-        found.append(_Return.of(replace(edges, reward=own[n], reward_std=std[a, n])))
+        found.append(_solved(replace(edges, reward=own[n], reward_std=std[a, n])))
     table = np.empty((len(names), len(names), edges.n))
     for a, b in combinations_with_replacement(range(len(names)), 2):
-        table[a, b] = table[b, a] = found[a].covariance(found[b], alike[a, b, n])
+        table[a, b] = table[b, a] = _covariance(found[a], found[b], alike[a, b, n])
     varies = np.array([one.loud for one in found])
     return SeveralReturns(names, mdp.state_labels, np.array([x.j for x in found]), table, varies)
 
 
-@dataclass(frozen=True, eq=False)
-class _Return:
+class _Return(NamedTuple):
     """One of the returns, solved."""
 
     edges: WeightedEdges
@@ -215,33 +207,30 @@ class _Return:
     variance: Array
     loud: Mask  # states from which noise is reached
 
-    @classmethod
-    def of(cls, edges: WeightedEdges) -> _Return:
-        """Solve for its value and variance."""
-        j = state_values(edges).x
-        epsilon = deviation(edges, j, j)
-        [(system, solved)] = central_moments(edges, j, j, 2)
-        ways = edges.matrix((edges.decay > 0).astype(np.float64))
-        loud = reaching(ways, noisy_states(edges, epsilon, j))
-        return cls(edges, j, epsilon, system, solved.x, loud)
 
-    def covariance(self, other: _Return, alike: Array) -> Array:
-        """Its covariance with another return; `alike` correlates their noise on each edge."""
-        if other is self:
-            return self.variance
-        e, system = self.edges, self.system
-        noise = (e.eta * e.reward_std) * (e.eta * other.edges.reward_std) * alike
-        if system.keep is not None and other.system.keep is not None:
-            keep = system.keep & other.system.keep
-            inside = keep[e.state] & keep[e.next_state]
-            system = replace(
-                system,
-                resolvent=Resolvent(e.matrix(np.where(inside, e.decay**2, 0.0))),
-                infinite=(system.infinite & other.loud) | (other.system.infinite & self.loud),
-                keep=keep,
-            )
-        x = system.solve(covariance_reward(e, self.epsilon, other.epsilon, noise)).x
-        return np.where((self.variance == 0) | (other.variance == 0), 0.0, x)  # without rounding
+def _solved(edges: WeightedEdges) -> _Return:
+    j = state_values(edges).x
+    epsilon = deviation(edges, j, j)
+    [(system, solved)] = central_moments(edges, j, j, 2)
+    ways = edges.matrix((edges.decay > 0).astype(np.float64))
+    loud = reaching(ways, noisy_states(edges, epsilon, j))
+    return _Return(edges, j, epsilon, system, solved.x, loud)
+
+
+def _covariance(one: _Return, other: _Return, alike: Array) -> Array:
+    """The covariance of two returns; `alike` correlates their noise on each edge."""
+    if other is one:
+        return one.variance
+    e, system, second = one.edges, one.system, other.system
+    noise = (e.eta * e.reward_std) * (e.eta * other.edges.reward_std) * alike
+    if system.keep is not None and second.keep is not None:
+        keep = system.keep & second.keep
+        inside = keep[e.state] & keep[e.next_state]
+        resolvent = Resolvent(e.matrix(np.where(inside, e.decay**2, 0.0)))
+        infinite = (system.infinite & other.loud) | (second.infinite & one.loud)
+        system = replace(system, resolvent=resolvent, infinite=infinite, keep=keep)
+    x = system.solve(covariance_reward(e, one.epsilon, other.epsilon, noise)).x
+    return np.where((one.variance == 0) | (other.variance == 0), 0.0, x)  # without rounding
 
 
 def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:

@@ -6,8 +6,8 @@ what both deviate by, where a variance node is fed the square, and is the varian
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from functools import partialmethod
 from itertools import combinations
 from typing import Any
 
@@ -93,13 +93,14 @@ class SeveralEstimator:
 
         Other arguments are those of :meth:`OnlineEstimator.update`.
         """
-        given = self._rewards(reward)
-        eta, before = others.get("rho", 1.0), [0.0] * len(given)
-        if self.description.estimand != "off_policy_return":
-            eta = 1.0
-        if eta != 1.0:
-            before = [each.predict([state], "value")[0] for each in self.each]
-        for each, own in zip(self.each, given, strict=True):
+        given = arguments.numbers("reward", reward)
+        if given.size != len(self.names):
+            remedy = f"must be {len(self.names)} numbers: {listed(self.names)}"
+            raise InputError("reward", literal(reward), remedy)
+        weighted = self.description.estimand == "off_policy_return"
+        eta = others.get("rho", 1.0) if weighted else 1.0
+        before = [each.predict([state], "value")[0] if eta != 1.0 else 0.0 for each in self.each]
+        for each, own in zip(self.each, given.tolist(), strict=True):
             each.update(state, own, next_state, **others)
         errors = [each._memory.block.errors[:, 0].tolist() for each in self.each]
         if MEAN in self.description.network.places:
@@ -109,17 +110,6 @@ class SeveralEstimator:
             deviations = [rules.direct_deviation(own[VALUE], J, eta) for own, J in ways]
         for (a, b), pair in self._pairs.items():
             pair.update(state, deviations[a] * deviations[b], next_state, **others)
-
-    def _rewards(self, reward: Any) -> list[float]:
-        """The rewards of a transition as finite numbers."""
-        try:
-            given = [float(own) for own in reward]
-        except (TypeError, ValueError, OverflowError):
-            given = []
-        if len(given) != len(self.names) or not all(map(math.isfinite, given)):
-            remedy = f"must be {len(self.names)} finite numbers: {listed(self.names)}"
-            raise InputError("reward", literal(reward), remedy)
-        return given
 
     def update_many(self, arrays: Mapping[str, Any]) -> None:
         """Learn from columns; ``reward`` is an array [row, reward]. Invalid rows: nothing is.
@@ -144,51 +134,33 @@ class SeveralEstimator:
 
     def returns(self, states: Any = None) -> SeveralReturns:
         """All that is known of a column of states, or of all, as from :func:`retvar.solve`."""
-
-        def of(estimator: OnlineEstimator, what: str) -> Array:
-            return estimator._combine(what, states)
-
-        value = np.array([of(each, "value") for each in self.each])
-        own = np.array([of(each, "variance") for each in self.each])
+        value = np.array([each._combine("value", states) for each in self.each])
+        own = np.array([each._combine("variance", states) for each in self.each])
         table = np.empty((len(own), *own.shape))
-        for a, variance in enumerate(own):
-            table[a, a] = variance
+        table[np.arange(len(own)), np.arange(len(own))] = own
         for (a, b), pair in self._pairs.items():
-            table[a, b] = table[b, a] = of(pair, "variance")
+            table[a, b] = table[b, a] = pair._combine("variance", states)
         labels = range(value.shape[1]) if states is None else states
         return SeveralReturns(self.names, list(labels), value, table, own > 0)
 
-    def value(self, state: Any = None) -> Array:
-        """Value of each return."""
-        return self._of("value", state)
+    def _of(self, what: str, state: Any = None) -> Array:
+        """One of the columns of :meth:`returns`, of a state or of all."""
+        found: Array = getattr(self.returns(None if state is None else [state]), what)
+        return found if state is None else found[..., 0]
+
+    value = partialmethod(_of, "value")
+    variance = partialmethod(_of, "variance")
+    std = partialmethod(_of, "std")
+    covariance = partialmethod(_of, "covariance")
+    correlation = partialmethod(_of, "correlation")
 
     def mean(self, state: Any = None) -> Array:
         """Mean of each λ-return: the mean node's of a centred learner, otherwise the value."""
         return np.array([each.mean(state) for each in self.each])
 
-    def variance(self, state: Any = None) -> Array:
-        """Variance of each return."""
-        return self._of("variance", state)
-
-    def std(self, state: Any = None) -> Array:
-        """Standard deviation of each return."""
-        return self._of("std", state)
-
-    def covariance(self, state: Any = None) -> Array:
-        """Covariances of the returns, on the diagonal their variances."""
-        return self._of("covariance", state)
-
-    def correlation(self, state: Any = None) -> Array:
-        """Correlations of the returns; NaN where a variance is not above 0."""
-        return self._of("correlation", state)
-
     def combine(self, weights: Mapping[str, float], states: Any = None) -> Combination:
         """Mean and variance of a weighted sum of the returns, of a column of states or of all."""
         return self.returns(states).combine(weights)
-
-    def _of(self, what: str, state: Any) -> Array:
-        found: Array = getattr(self.returns(None if state is None else [state]), what)
-        return found if state is None else found[..., 0]
 
     def __repr__(self) -> str:
         name, names = type(self.description).__name__, listed(self.names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from retvar.exact.law import Law
 from retvar.plots import style
 from retvar.plots.panels import Line, Panel, XAxis, panels
@@ -11,17 +13,23 @@ from retvar.support.errors import InputError
 from retvar.support.format import minus, number
 
 SIZE = 1, 5.2, 3.2  # columns, inches
+POINTS = 241
 
 
 def law_panel(found: Law) -> Panel:
     """The data: the middle of each bracket as a line, the bracket as a band.
+
+    The limits go from where nearly no return is below to where nearly all are.
 
     >>> import retvar as rv
     >>> panel = law_panel(rv.law(rv.domains.chain())["s0"])
     >>> panel.title, bool((panel.lines[0].band[0] <= panel.lines[0].y).all())
     ('s0: 4.00 ± 1.73', True)
     """
-    x, low, high = found.distribution()
+    ends = found.quantile(1e-3).low, found.quantile(1 - 1e-3).high
+    pad = 0.02 * (ends[1] - ends[0]) or 0.5
+    x = np.linspace(ends[0] - pad, ends[1] + pad, POINTS)
+    low, high = np.array([found.probability_below(limit) for limit in x]).T
     line = Line(x, (low + high) / 2, style.LineStyle(style.BLUE, ""), (low, high), outlined=True)
     title = minus(f"{found.name}: {number(found.mean)} ± {number(found.std.middle)}")
     return Panel(title, [line], limits=(0.0, 1.0), ylabel="probability of a return below")
