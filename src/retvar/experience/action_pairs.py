@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import Chunk, Moves
+from retvar.experience.moves import Chunk, Moves, selected
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import NO_NEXT_ACTION
 from retvar.experience.target_policy import plain
@@ -70,7 +70,7 @@ def by_action(experience: Experience) -> Experience:
                 yield from linked.chunks()
 
     found = replace(
-        experience, source=source, at_rest=False, with_actions=None, pairs=True, states=None,
+        experience, source=source, with_actions=None, pairs=True, states=None,
         fixed_states=False, grid=None, cells="", pieces=None, label_names=(), state_names=None,
         labels=[] if experience.width is None else None,
     )  # fmt: skip
@@ -108,14 +108,11 @@ def _linked(rows: Moves, experience: Experience, found: Experience) -> Moves:
     }  # fmt: skip
     names = [name for name in ("stream", *rows.columns) if name != "action"]
     widths = {name: width * name.endswith("state") for name in names}
-    selected = ", ".join(
-        f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
-        for name in names for k, sql in enumerate(columns.get(name, [name]))
-    )  # fmt: skip
+    every = {name: columns.get(name, [name]) for name in names}
     work.execute(
-        f"CREATE OR REPLACE TABLE pairs AS SELECT * EXCLUDE (kept, n) FROM (SELECT {selected}, "
-        f"{kept} AS kept, retvar_n AS n FROM {table} {join} "
-        "WINDOW w AS (ORDER BY retvar_stream, retvar_n)) WHERE kept ORDER BY n"
+        f"""CREATE OR REPLACE TABLE pairs AS SELECT * EXCLUDE (kept, n) FROM (
+        SELECT {selected(every, widths)}, {kept} AS kept, retvar_n AS n FROM {table} {join}
+        WINDOW w AS (ORDER BY retvar_stream, retvar_n)) WHERE kept ORDER BY n"""
     )
     return Moves(work, "pairs", widths)
 

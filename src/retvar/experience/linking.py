@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import Moves, quoted
-from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD, Counts
+from retvar.experience.moves import LARGEST_RATIO, Moves, quoted, selected
+from retvar.experience.roles import BOUNDS, PROBABILITIES, ROLES, Roles
+from retvar.experience.stream import Counts
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
-from retvar.experience.tables import MOST_STATES, Roles, Table, rejected_lines
-from retvar.experience.target_policy import ActionCoverage, TargetPolicy, plain
+from retvar.experience.tables import MOST_STATES, Table, rejected_lines
+from retvar.experience.target_policy import TargetPolicy, compared, plain
 from retvar.support.errors import InputError
 
 __all__ = ["Log"]
@@ -22,11 +23,6 @@ __all__ = ["Log"]
 MALFORMED = "wrong number of fields"
 BETWEEN = chr(31)  # separates the parts of labels of several columns
 MOST_NAMED = 1_000  # states in which rewards are missing
-BOUNDS = {
-    "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
-    "rho": (0.0, LARGEST_RATIO),
-}  # fmt: skip  # of the numbers of a transition
-PROBABILITIES = ("behaviour", "target")
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
 UNREADABLE = (
@@ -80,13 +76,12 @@ class Log:
         names = [name for name in (self.roles.entity, self.roles.episode) if name]
         if not names:
             return np.zeros(0, dtype=np.uint64)
-        key = f"hash({', '.join(f'CAST({quoted(name)} AS VARCHAR)' for name in names)})"
-        query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
+        key = f"hash({', '.join(map(self.table.text_of, names))})"
         ends = "unnest([arg_min(x, n), arg_max(x, n)]) AS x"
         wanted = "DISTINCT x" if self.roles.entity else ends
-        return np.asarray(
-            self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()["x"]
-        )
+        query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
+        found = self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()
+        return np.asarray(found["x"])
 
     # ------------------------------------------------------------------ rows: cast
 
@@ -116,30 +111,31 @@ class Log:
                 raise InputError(where, MALFORMED, "correct the row")
             self.torn += lines.size
             before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
-            start = "INSERT INTO rows (n, known, torn)"
-            self.work.insert(start, {"n": before}, "n, false, true")
+            self.work.insert("INSERT INTO rows (n, known, torn)", {"n": before}, "n, false, true")
             first = self.work.one("SELECT count(*) FROM rows") - self.torn
 
     def _columns(self) -> dict[str, str]:
         """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0."""
         r, t = self.roles, self.table
-        casts: dict[str, Callable[[str], str]] = dict.fromkeys((*BOUNDS, *PROBABILITIES), t.number)
-        casts |= {"terminated": t.flag, "truncated": t.flag, "entity": quoted, "episode": t.as_text}
-        casts |= {"action": t.label} if self.acting or self.policy is not None else {}
-        columns = {"terminated": "false", "truncated": "false"}
-        columns |= {
-            role: cast(getattr(r, role)) for role, cast in casts.items() if getattr(r, role)
-        }
+        columns = {"terminated": "false", "truncated": "false", "reward": t.number(r.reward)}
+        for name, role in ROLES.items():
+            column = getattr(r, name)
+            if column and role.holds in ("number", "flag"):
+                columns[name] = (t.number if role.holds == "number" else t.flag)(column)
+        if r.entity:
+            columns["entity"] = quoted(r.entity)
+        if r.episode:
+            columns["episode"] = t.text_of(r.episode)
+        if r.action and (self.acting or self.policy is not None):
+            columns["action"] = t.label(r.action)
         for names, states in ((self.states, r.state), (self.after, r.next_state or [])):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
             simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
             columns |= {"time": t.time(r.time, r.dates), "equal": f"hash({', '.join(simple)})"}
         if self.texts:
-            tests = enumerate(t.unreadable(*each) for each in self.texts.items())
-            columns["u"] = (
-                f"(CASE {' '.join(f'WHEN {x} THEN {k}' for k, x in tests)} END)::UTINYINT"
-            )
+            tests = (t.unreadable(*each) for each in self.texts.items())
+            columns["u"] = _case(tests)
         return columns
 
     def _state(self, columns: list[str]) -> list[str]:
@@ -167,22 +163,20 @@ class Log:
         """SQL for labels as numbers, in the order of their appearance."""
         found: dict[str, str] = {}
         if self.roles.kind == "label":
-            names = ["s0", "z0"] if self.roles.next_state else ["s0"]
-            found |= self._enumerate(self.labels, self.roles.state, *names)
+            after = ["z0"] * bool(self.roles.next_state)
+            found |= self._numbered(self.labels, self.roles.state, "s0", *after)
         if self.acting:
-            found |= self._enumerate(self.actions, [str(self.roles.action)], "action")
+            found |= self._numbered(self.actions, [self.roles.action], "action")
         return found
 
-    def _enumerate(self, known: list[Any], given: list[str], *names: str) -> dict[str, str]:
+    def _numbered(self, known: list[Any], given: list[str], *names: str) -> dict[str, str]:
         """Make a type of the labels in a column and, of rows that are no end, in the next.
 
         Labels that are `known`, as those of an earlier log, keep their numbers; new ones are added.
         """
         query = f"SELECT {names[0]} AS x, n AS k FROM rows"
-        for after in names[1:]:
-            query += (
-                f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(terminated, false)"
-            )
+        if len(names) > 1:
+            query += f" UNION ALL SELECT {names[1]}, n + 1 FROM rows WHERE terminated IS NOT true"
         query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
         keys = [key for (key,) in self.work.all(query)]
         if len(keys) > MOST_STATES:
@@ -221,40 +215,36 @@ class Log:
         wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
         if r.kind != "number":
             wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
-        found: list[Check] = []
-
-        def check(where: str, reason: str, column: str | None, remedy: str = "") -> None:
-            if column:
-                found.append(Check(where, reason, column, remedy))
-
-        check("torn", MALFORMED, r.reward)
+        ratio, z = "target / behaviour", (r.next_state or [None])[0]
+        no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
+        listed: list[tuple[Any, ...]] = [("torn", MALFORMED, r.reward)]
         for k, name in enumerate(self.texts):
             what = "time" if name == r.time else "number"
-            check(f"u = {k}", f"{name} is no {what}", name, refused)
+            listed.append((f"u = {k}", f"{name} is no {what}", name, refused))
         for role in PROBABILITIES:
-            check(f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY)
-        never = "target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(target / behaviour))"
-        check(never, "", b, NEVER)
+            listed.append((f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
+        never = f"target IS NOT NULL AND (behaviour = 0 OR NOT isfinite({ratio}))"
+        listed.append((never, "", b, NEVER))
         for role, (least, most) in BOUNDS.items():
             missing, name = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
-            check(missing, f"{name} is missing or not finite", name)
             outside = f"{name} is not within [{least:g}, {most:g}]"
-            check(f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name)
-        for role, column in (("terminated", r.terminated), ("truncated", r.truncated)):
-            check(f"{role} IS NULL", f"{column} is neither true nor false", column)
-        check(_any_null(self.states), f"state {wrong}", r.state[0])
-        if r.next_state:
-            after = f"({_any_null(self.after)}) AND NOT terminated"
-            check(after, f"next_state {wrong}", r.next_state[0])
-        no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
-        check("target IS NULL", no_target, b)
-        check("behaviour IS NULL", f"{b} is missing", b)
-        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
-        check(f"target / behaviour > {LARGEST_RATIO!r}", large, b)
+            listed.append((missing, f"{name} is missing or not finite", name))
+            listed.append((f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name))
+        for role in ("terminated", "truncated"):
+            name = getattr(r, role)
+            listed.append((f"{role} IS NULL", f"{name} is neither true nor false", name))
+        listed += [
+            (_any_null(self.states), f"state {wrong}", r.state[0]),
+            (f"({_any_null(self.after)}) AND NOT terminated", f"next_state {wrong}", z),
+            ("target IS NULL", no_target, b),
+            ("behaviour IS NULL", f"{b} is missing", b),
+            (f"{ratio} > {LARGEST_RATIO!r}",
+             f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}", b),
+        ]  # fmt: skip
         for role in ("episode", "entity", *["action"] * self.acting):
-            check(f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role))
-        check("time IS NULL", f"{r.time} is missing or no time", r.time)
-        return found
+            listed.append((f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role)))
+        listed.append(("time IS NULL", f"{r.time} is missing or no time", r.time))
+        return [Check(*each) for each in listed if each[2]]
 
     def _sort(self) -> None:
         """Say why a row cannot be used, and count it; order rows by entity and time."""
@@ -272,17 +262,17 @@ class Log:
             keys, source = ["e", "n"], self._places()
         if r.time:
             keys.insert(-1, "time")
-        why = " ".join(f"WHEN {check.where} THEN {k}" for k, check in enumerate(checks))
         ratio = ", target / behaviour AS rho" if r.behaviour else ""
         self.columns |= {"rho": ratio} if ratio else {}
         dropped = " EXCLUDE (entity, place)" * bool(r.entity)
         in_order = keys == ["n"] and not joins and not self.torn
-        order = "" if in_order else f"ORDER BY {', '.join(keys)}"
         self.work.execute(
             f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, "
-            f"(CASE {why} END)::UTINYINT AS why{ratio} FROM {source} {joins} {order}"
+            f"{_case(check.where for check in checks)} AS why{ratio} FROM {source} {joins} "
+            + f"ORDER BY {', '.join(keys)}"
+            * (not in_order)
         )
-        self.keys = [key for key in keys if key != "n"]
+        self.keys = keys[:-1]
         found = self.work.all(
             "SELECT why, count(*), count(*) FILTER (terminated), min(n) FROM sorted "
             "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
@@ -297,31 +287,31 @@ class Log:
         """
         place = "entity"
         if not self.roles.time and self.work.one("SELECT count(*) FROM rows WHERE entity IS NULL"):
-            near = "last_value(entity IGNORE NULLS) OVER (ORDER BY n{})"
-            place = f"CASE WHEN {near.format('')} = {near.format(' DESC')} THEN {near.format('')} "
-            place += "ELSE entity END"
+            before, after = (
+                f"last_value(entity IGNORE NULLS) OVER (ORDER BY n{way})" for way in ("", " DESC")
+            )
+            place = f"coalesce(entity, CASE WHEN {before} = {after} THEN {before} END)"
         return f"(SELECT *, {place} AS place FROM rows)"
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
-        keys = ", ".join([*self.states, "action"])
+        names = [*self.states, "action"]
+        keys = ", ".join(names)
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE asked AS SELECT {keys}, count(*) AS times FROM rows
-            WHERE NOT ({_any_null([*self.states, "action"])}) GROUP BY ALL ORDER BY min(n);
+            WHERE NOT ({_any_null(names)}) GROUP BY ALL ORDER BY min(n);
             CREATE OR REPLACE TEMP TABLE retvar_policy AS
             SELECT {keys}, NULL::DOUBLE AS target FROM asked LIMIT 0"""
         )
-        for part in Moves(self.work, "asked", dict.fromkeys([*self.states, "action", "times"], 0)):
+        for part in Moves(self.work, "asked", dict.fromkeys([*names, "times"], 0)):
             states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
             if not self.width:
                 states = [self._name(s) for s in part["s0"].tolist()]
-            actions = [
-                plain(self._label(a, [str(self.roles.action)])) for a in part["action"].tolist()
-            ]
+            actions = [plain(self._label(a, [self.roles.action])) for a in part["action"].tolist()]
             if policy.rows is not None and not self.width:
-                self.counts.actions = self.counts.actions or ActionCoverage(policy.rows)
-                for pair in zip(states, actions, part["times"].tolist(), strict=True):
-                    self.counts.actions.add(*pair)
+                self.counts.policy = policy.rows
+                for s, a, times in zip(states, actions, part["times"].tolist(), strict=True):
+                    self.counts.taken[compared(s), compared(a)] += times
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
@@ -357,7 +347,7 @@ class Log:
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
-        placed = " AND ".join(f"{key} IS NOT NULL" for key in self.keys)
+        placed = _all_known(self.keys)
         same, after = (
             " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in self.keys)
             for ahead in ("lag", "lead")
@@ -402,20 +392,16 @@ class Log:
             **({"action": ["action"]} if self.acting else {}),
         }  # fmt: skip
         widths = {name: self.width * name.endswith("state") for name in columns}
-        named = ", ".join(
-            f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
-            for name, each in columns.items() for k, sql in enumerate(each)
-        )  # fmt: skip
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
             coded AS (SELECT *{f" REPLACE ({coded})" * bool(coded)} FROM sorted
-                      WHERE {" AND ".join(["true", *(f"{key} IS NOT NULL" for key in self.keys)])}),
+                      WHERE {_all_known(self.keys)}),
             ahead AS (SELECT *, {", ".join(ahead)} FROM coded),
             linked AS (SELECT *, {gone} AS gone, gone AND NOT {self.acting} AS dropped FROM ahead),
             marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
                        AS lost_next FROM linked)
-            SELECT {named},
+            SELECT {selected(columns, widths)},
             differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
             FROM marked WHERE why IS NULL AND NOT dropped"""
         )
@@ -442,3 +428,13 @@ class Log:
 
 def _any_null(names: list[str]) -> str:
     return " OR ".join(f"{name} IS NULL" for name in names)
+
+
+def _all_known(names: list[str]) -> str:
+    return f"NOT ({_any_null(names)})" if names else "true"
+
+
+def _case(conditions: Iterable[str]) -> str:
+    """SQL for the number of the first condition that holds."""
+    cases = " ".join(f"WHEN {where} THEN {k}" for k, where in enumerate(conditions))
+    return f"(CASE {cases} END)::UTINYINT"

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from retvar.experience.linking import Log
 from retvar.experience.moves import Moves, Workspace
+from retvar.experience.roles import Roles, find_roles
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import first_doubts
-from retvar.experience.tables import Reading, Roles, find_roles, open_table
+from retvar.experience.tables import Reading, open_table
 from retvar.experience.target_policy import TargetPolicy
 from retvar.experience.target_policy import target_policy as make_policy
 from retvar.support import arguments
@@ -236,7 +237,7 @@ def _experience(log: Log) -> Experience:
         for name in ("low", "high")
     )  # fmt: skip
     found = Experience(
-        name=log.table.name, source=source, at_rest=True, is_log=True, length=log.table.rows,
+        name=log.table.name, source=source, is_log=True, length=log.table.rows,
         states=known if number else None, width=len(roles.state) if vector else None,
         labels=log.labels if roles.kind == "label" else (recorded or None if number else None),
         names=(meta.get("names") or list(roles.state)) if vector else None,

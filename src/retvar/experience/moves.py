@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from retvar.support.errors import InputError, WriteError
 
 __all__ = [
-    "CHUNK", "Chunk", "Moves", "Workspace", "describe_error", "quoted", "text_literal",
-    "uninterrupted",
+    "CHUNK", "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Moves", "Workspace", "describe_error",
+    "quoted", "selected", "text_literal", "uninterrupted",
 ]  # fmt: skip
 
 Chunk = dict[str, NDArray[Any]]
 CHUNK = 262_144  # rows of a chunk, unless asked otherwise
+LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
+LARGEST_RATIO = 1e12
 SHARE = 4  # of the machine's memory, one part in so many is used by default
 
 
@@ -218,6 +220,14 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind == "i":
         return np.asarray(column, dtype=np.int64)
     return np.asarray(np.ma.filled(column, np.nan) if column.dtype.kind == "f" else column)
+
+
+def selected(columns: dict[str, list[str]], widths: dict[str, int]) -> str:
+    """SQL for columns, each of one expression, or of one for each number in a row."""
+    return ", ".join(
+        f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
+        for name, each in columns.items() for k, sql in enumerate(each)
+    )  # fmt: skip
 
 
 def quoted(name: str) -> str:
