@@ -316,16 +316,17 @@ def _draw_wide(maps: Mapping[str, HeatMap], title: str) -> Figure:
     return figure
 
 
-def grid_cells(positions: Array | None) -> Indices | None:
-    """Column and row (from below) of each state, None if positions are no cells.
+def grid_cells(positions: Array | None, most: float = np.inf) -> Indices | None:
+    """Column and row (from below) of each state, None if positions are no cells, or too many.
 
     >>> grid_cells(np.array([[1.0, 2.0], [2.0, 2.0]])).tolist()
     [[0, 0], [1, 0]]
     """
     if positions is None or not np.array_equal(positions, np.round(positions)):
         return None
-    alone = len(np.unique(positions, axis=0)) == len(positions)
-    return (positions - positions.min(axis=0)).astype(np.intp) if alone else None
+    cells = (positions - positions.min(axis=0)).astype(np.intp)
+    alone = len(np.unique(cells, axis=0)) == len(cells)
+    return cells if alone and cells.max() < most else None
 
 
 def draw_solution_maps(solution: Solution, grid: Indices, shape: Mapping[str, Array]) -> Figure:

@@ -231,6 +231,13 @@ def fixed_ticks(axis: Any, ticks: Sequence[float], labels: Sequence[str] | None 
     axis.set_minor_locator(NullLocator())
 
 
+def name_rows(ax: Axes, names: Sequence[str], **look: Any) -> None:
+    """Set up rows from top to bottom, with their names instead of ticks."""
+    ax.set(ylim=(len(names) - 0.4, -0.6), axisbelow=True)
+    ax.set_yticks(range(len(names)), names, **look)
+    ax.tick_params(axis="y", length=0)
+
+
 def tick_labels(values: Sequence[float], base: int = 10) -> list[str]:
     """Labels of ticks: powers of the base where all are such and some are long, else numbers.
 
