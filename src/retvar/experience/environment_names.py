@@ -20,12 +20,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "LunarLander": (
         "x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down",
     ),
-    "BipedalWalker": (
-        "hull angle", "hull spin", "x velocity", "y velocity",
-        "hip 1", "hip 1 speed", "knee 1", "knee 1 speed", "leg 1 down",
-        "hip 2", "hip 2 speed", "knee 2", "knee 2 speed", "leg 2 down",
-        *(f"lidar {k}" for k in range(1, 11)),
-    ),
 }  # fmt: skip
 BLACKJACK = ("player's sum", "dealer's card", "usable ace")  # parts of a state
 PLACES = "RGYB"  # of Taxi: red, green, yellow and blue
@@ -48,15 +42,15 @@ def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[st
         found = {"grid": (int(shape[0]), int(shape[1])), "cells": _letters(env)}
     if kind == "Blackjack" and reader.labels is not None:
         found["label_names"] = BLACKJACK
-    if reader.width is not None:
-        own = getattr(env, "observation_names", None)
-        known = NAMES.get(kind) or own or documented_names(getattr(env, "__doc__", None))
-        found["names"] = list(known) if len(known) == reader.width else None
     if kind == "Taxi" and hasattr(env, "decode"):
         found["state_names"] = [
             f"row {row}, col {column}, {(*PLACES, 'taxi')[passenger]} to {PLACES[destination]}"
             for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
         ]
+    if reader.width is not None:
+        own = getattr(env, "observation_names", None)
+        known = NAMES.get(kind) or own or documented_names(getattr(env, "__doc__", None))
+        found["names"] = list(known) if len(known) == reader.width else None
     return found
 
 

@@ -99,19 +99,14 @@ def _of_integers(
     labels: list[Any] | None = None
     states = math.prod(counts)
     ranges = [range(first, first + n) for first, n in zip(starts, counts, strict=True)]
-    if copy is not None:
-        if states > MOST_LABELS:
-            raise InputError("observation_space", f"{states:,} combinations", FLAT)
+    if copy is None:
+        labels = list(ranges[0]) if starts[0] else None
+    elif states > MOST_LABELS:
+        raise InputError("observation_space", f"{states:,} combinations", FLAT)
+    else:
         labels = list(itertools.product(*ranges))
-    elif starts[0]:
-        labels = list(ranges[0])
-
-    seen: dict[Any, int] = {}  # single numbers
 
     def read(observation: Any) -> int:
-        single = isinstance(observation, int | np.integer)
-        if single and observation in seen:
-            return seen[observation]
         number = 0
         try:
             digits = [observation] if copy is None else np.ravel(observation).tolist()
@@ -122,8 +117,6 @@ def _of_integers(
         except (TypeError, ValueError, OverflowError):
             remedy = f"the observation {observation!r} is not in the observation space"
             raise SourceEnded(remedy) from None
-        if single:
-            seen[observation] = number
         return number
 
     return ObservationReader(copy or (lambda observation: observation), read, states, labels)
