@@ -6,6 +6,7 @@ can be looked at without drawing; the paper's claims are checked on the same tab
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -302,22 +303,25 @@ def final_estimates(data: Datasets) -> Figure:
     return panels(content, axis, (1, 7.0, 3.6), legend)
 
 
-def _steps(data: xarray.Dataset, name: str) -> Array:
-    """Step sizes of the learners as numbers."""
-    if name not in data.coords or data[name].dtype.kind not in "fiu":
-        raise InputError(f"data.{name}", "no numbers", "step sizes must be numbers")
-    return np.asarray(data[name], dtype=float)
+def best_learners(data: xarray.Dataset, method: str, errors: Array, *names: str) -> xarray.Dataset:
+    """The learners of a method by some settings; of several with the same the one that errs least.
+
+    One setting replaces ``learner``, several become dimensions.
+    """
+    for name in names:
+        if name not in data.coords or data[name].dtype.kind not in "fiu":
+            raise InputError(f"data.{name}", "no numbers", "step sizes must be numbers")
+    order = np.argsort(errors, kind="stable")  # unknown ones last
+    own = data.isel(learner=order[of_method(data, method)[order]])
+    table = own.set_index(learner=names if len(names) > 1 else names[0]).drop_duplicates("learner")
+    return table.unstack("learner") if len(names) > 1 else table.sortby("learner")
 
 
 def errors_by_steps(data: xarray.Dataset, method: str) -> xarray.DataArray:
     """Squared error summed over states [alpha, alpha_bar]; the least where several learners fit."""
-    own = data.isel(learner=of_method(data, method))
-    names = ("alpha", "alpha_bar")
-    found = [np.unique(_steps(own, name), return_inverse=True) for name in names]
-    table = np.full([values.size for values, _ in found], np.nan)
-    places = tuple(place for _, place in found)
-    np.fmin.at(table, places, np.asarray(own.variance_window_mse.sum("state")))
-    return xarray.DataArray(table, [(n, x) for n, (x, _) in zip(names, found, strict=True)])
+    own = data[[]].assign(errors=data.variance_window_mse.sum("state"))
+    found = best_learners(own, method, own.errors.values, "alpha", "alpha_bar").errors
+    return found.transpose("alpha", "alpha_bar")  # type: ignore[no-any-return]
 
 
 def step_size_ratio(data: Datasets) -> Figure:
@@ -388,28 +392,25 @@ def method_line(method: str, x: Any, y: Any, std: Any = None, **more: Any) -> Li
 
 def by_ratio(data: xarray.Dataset, values: xarray.DataArray, method: str) -> xarray.DataArray:
     """Learners of a method as [ratio, alpha_bar]."""
-    chosen = values.isel(learner=of_method(data, method))
-    try:
-        ratio = [float(str(x).split("error=")[1].split(" ")[0]) for x in chosen.learner.values]
-    except (IndexError, ValueError):
+    own = values.isel(learner=of_method(data, method))
+    found = [re.search(r"error=([\d.e+-]+)", str(label)) for label in own.learner.values]
+    if None in found:
         remedy = "labels must be like 'direct error=0.1 ᾱ=0.01'"
-        raise InputError("learners", str(chosen.learner.values[0]), remedy) from None
-    indexed = chosen.assign_coords(ratio=("learner", ratio))
+        raise InputError("learners", str(own.learner.values[0]), remedy)
+    indexed = own.assign_coords(ratio=("learner", [float(x[1]) for x in found if x]))
     return indexed.set_index(learner=["ratio", "alpha_bar"]).unstack("learner")
 
 
 def best_per_state(data: xarray.Dataset, method: str) -> xarray.Dataset:
     """Mean and std of the estimate [ratio, state] with the best of the paper's step sizes."""
-
-    def chosen(values: xarray.DataArray) -> xarray.DataArray:
-        return by_ratio(data, values, method).sel(alpha_bar=slice(0.999 * LEAST, None))
-
-    mse = chosen(data.variance_window_mse)
-    best = {"alpha_bar": mse.argmin("alpha_bar")}
-    mean = chosen(data.variance_window).isel(best).drop_vars("alpha_bar")
-    std = chosen(data.variance_std.mean(time_of(data))).isel(best).drop_vars("alpha_bar")
-    step = mse.alpha_bar.isel(best)
-    return mean.to_dataset(name="mean").assign(std=std, step=(step.dims, step.values))
+    std = data.variance_std.mean(time_of(data))
+    mse, mean, std = (
+        by_ratio(data, values, method).sel(alpha_bar=slice(0.999 * LEAST, None))
+        for values in (data.variance_window_mse, data.variance_window, std)
+    )
+    best = mse.argmin("alpha_bar")
+    found = xarray.Dataset({"mean": mean, "std": std, "step": mse.alpha_bar})
+    return found.isel(alpha_bar=best).drop_vars("alpha_bar")
 
 
 def least_error(data: xarray.Dataset, method: str, against: str = "") -> tuple[Array, Array, Array]:
@@ -420,8 +421,7 @@ def least_error(data: xarray.Dataset, method: str, against: str = "") -> tuple[A
 
 
 def _ratio_axis(ratios: Sequence[float]) -> XAxis:
-    limits, names = (min(ratios) - 0.03, max(ratios) + 0.03), [short_number(x) for x in ratios]
-    return XAxis("error of the value / max|j|", limits, list(ratios), names)
+    return XAxis("error of the value / max|j|", (min(ratios) - 0.03, max(ratios) + 0.03), ratios)
 
 
 def value_error_spread(data: Datasets, ratios: Sequence[float]) -> Figure:
@@ -474,12 +474,9 @@ def _method_entries(methods: Sequence[str]) -> list[Entry]:
 
 def by_step(data: xarray.Dataset, method: str) -> tuple[Array, Array, Array, Array]:
     """ᾱ, final RMSE, its std over runs, and the number of diverged runs; the best for each ᾱ."""
-    own = data.isel({time_of(data): -1, "learner": of_method(data, method)})
-    steps, errors = _steps(own, "alpha_bar"), np.asarray(own.variance_rmse)
-    order = np.lexsort([np.nan_to_num(errors, nan=np.inf), steps])
-    first = order[np.unique(steps[order], return_index=True)[1]]
-    rest = (np.asarray(own[name])[first] for name in ("variance_rmse_std", "diverged"))
-    return steps[first], errors[first], *rest  # type: ignore[return-value]
+    last, names = data.isel({time_of(data): -1}), ("variance_rmse", "variance_rmse_std", "diverged")
+    found = best_learners(last[list(names)], method, last.variance_rmse.values, "alpha_bar")
+    return found.learner.values, *(found[name].values for name in names)
 
 
 def sensitivity(data: Datasets) -> Figure:

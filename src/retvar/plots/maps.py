@@ -306,11 +306,7 @@ def _cell_edges(centres: Array) -> Array:
 
 
 def grid_cells(positions: Array | None, most: float = np.inf) -> Indices | None:
-    """Column and row (from below) of each state, None if positions are no cells, or too many.
-
-    >>> grid_cells(np.array([[1.0, 2.0], [2.0, 2.0]])).tolist()
-    [[0, 0], [1, 0]]
-    """
+    """Column and row (from below) of each state, None if positions are no cells, or too many."""
     if positions is None or not np.array_equal(positions, np.round(positions)):
         return None
     cells = (positions - positions.min(axis=0)).astype(np.intp)

@@ -184,11 +184,7 @@ class Cell(NamedTuple):
 
     @property
     def half_unit(self) -> float:
-        """Half a unit of the last printed digit.
-
-        >>> Cell(0.0, 0.0, "0.0110", 30).half_unit
-        5e-05
-        """
+        """Half a unit of the last printed digit."""
         return 0.5 * 10.0 ** -len(self.printed.partition(".")[2])
 
     @property

@@ -113,20 +113,12 @@ METHODS |= {m: line_style(k, True) for k, m in enumerate(NETWORKS) if m not in M
 
 
 def learner_style(label: str, k: int) -> LineStyle:
-    """The style of a method, in capitals or not, or the k-th style for other learners.
-
-    >>> learner_style("VTD", 0) == METHODS["vtd"], learner_style("mine", 0).colour
-    (True, '#0072b2')
-    """
+    """The style of a method, in capitals or not, or the k-th style for other learners."""
     return METHODS.get(label.lower()) or line_style(k, dashed=True)
 
 
 def learner_name(label: str, most: int = LONGEST_NAME) -> str:
-    """The name of a method or learner in a figure.
-
-    >>> learner_name("vtd"), learner_name("Direct"), learner_name("Mine")
-    ('VTD', 'direct', 'Mine')
-    """
+    """The name of a method or learner in a figure."""
     return shown(label_of(label.lower()) if label.lower() in METHODS else label, most)
 
 
@@ -159,11 +151,7 @@ class Figure(MatplotlibFigure):
 
 
 class Figures(dict[str, Figure]):
-    """Figures by name, which a notebook shows one below the other.
-
-    >>> Figures({"a": Figure(figsize=(2, 1))})._repr_html_()[:60]
-    '<div><strong>a</strong></div><div><img alt="a" width="192" s'
-    """
+    """Figures by name, which a notebook shows one below the other."""
 
     def _repr_html_(self) -> str:
         html = ""
@@ -228,11 +216,7 @@ def add_note(figure: Figure, sentences: Iterable[str]) -> None:
 
 
 def shown(text: str, most: int = LONGEST_NAME) -> str:
-    r"""A name as a figure can show it: without characters that the font lacks, and not too long.
-
-    >>> shown("a\x1b[31m\n"), shown("中"), len(shown("a" * 5_000))
-    ('a\\x1b[31m\\n', '\\u4e2d', 60)
-    """
+    """A name as a figure can show it: without characters that the font lacks, and not too long."""
     known = _letters()
     text = "".join(c if ord(c) in known else ascii(c)[1:-1] for c in visible(text[: most + 1]))
     return text if len(text) <= most else f"{text[: most - 1]}…"
@@ -246,12 +230,7 @@ def _letters() -> frozenset[int]:
 
 
 def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:
-    """Width and height of lines of text, in inches.
-
-    >>> width, height = text_size("s0", 10)
-    >>> 0.15 < width < 0.25, 0.1 < height < 0.2
-    (True, True)
-    """
+    """Width and height of lines of text, in inches."""
     if not text:
         return 0.0, 0.0
     lines = text.split("\n")
@@ -268,11 +247,7 @@ def _line_width(line: str, weight: str) -> float:
 
 
 def wrap_text(text: str, size: float, width: float, weight: str = "normal") -> str:
-    """Break text between words into lines of at most `width` inches.
-
-    >>> wrap_text("what return to expect", 10, 1.2).splitlines()
-    ['what return to', 'expect']
-    """
+    """Break text between words into lines of at most `width` inches."""
     for characters in range(len(text), 1, -1):
         wrapped = textwrap.fill(text, characters, break_on_hyphens=False)
         if text_size(wrapped, size, weight)[0] <= 0.97 * width:
