@@ -200,12 +200,12 @@ def step_sizes(data: Datasets) -> Figure:
     found, words = _telling_states(found.sel(learner=labels), "variance")
     found = found.drop_vars([f"{name}_std" for name in fields], errors="ignore")
     content = [state_panel("value", found.sel(learner=labels[0]), value)]
+    nodes = {m: network.nodes[-1].title for m, network in NETWORKS.items()}
     for label in labels:
-        kind = found.algorithm.sel(learner=label).item() if "algorithm" in found.coords else label
-        network = NETWORKS.get(str(kind).lower())
-        node = "variance" if network is None else network.nodes[-1].title
+        own = found.sel(learner=[label])
+        node = next((title for m, title in nodes.items() if of_method(own, m)), "variance")
         title = f"{node} ({learner_name(label, style.LONGEST_TICK)})"
-        content.append(state_panel(title, found.sel(learner=label), variance))
+        content.append(state_panel(title, own.isel(learner=0), variance))
     legend = [_mean_entry(found, variance), *words]
     return _panels_over_time(p.logarithmic(content, "step size"), found, legend)
 
@@ -237,13 +237,12 @@ def rmse_curves(data: Datasets) -> Figure:
 def _y_limits(data: xarray.Dataset, field: str) -> tuple[float, float]:
     """Limits that contain zero and the bands of all learners but diverging ones."""
     mean, exact = np.asarray(data[field]), _column(data, f"true_{field}")
-    std = np.nan_to_num(_column(data, f"{field}_std"), posinf=0.0) if mean.size else mean
-    std = std if std.size else np.zeros(mean.shape)
+    known = data.get(f"{field}_std", xarray.zeros_like(data[field]))
+    std = np.nan_to_num(np.asarray(known), posinf=0.0)
     sizes = np.nanmax(np.abs(mean), axis=tuple(range(1, mean.ndim)), initial=0.0)
     size = np.nanmax(np.abs(exact), initial=0.0) or sizes.min() or 1.0
     near = sizes <= FAR * size
-    bands = [(mean - std)[near].ravel(), (mean + std)[near].ravel()]
-    every = np.concatenate([*bands, exact.ravel(), [0.0]])
+    every = np.concatenate([*(mean - std)[near], *(mean + std)[near], exact, [0.0]], axis=None)
     every = np.clip(every[np.isfinite(every)], -FAR * size, FAR * size)
     margin = 0.04 * (np.ptp(every) or 1.0)
     return float(every.min() - margin), float(every.max() + margin)
@@ -271,10 +270,11 @@ def _telling_states(data: xarray.Dataset, field: str) -> tuple[xarray.Dataset, l
 
 def _mean_entry(data: xarray.Dataset, variable: str) -> Entry:
     """The legend entry of means over runs, with a band if standard deviations are known."""
-    runs = data.attrs.get("runs", data.sizes.get("run", "all"))
-    band = bool(np.isfinite(_column(data, f"{variable}_std")).any())
-    text = "mean ± standard deviation" if band else "mean"
-    text = "one run" if runs == 1 else f"{text} over {runs} runs"
+    runs, band = (
+        data.attrs.get("runs", "all"),
+        bool(np.isfinite(_column(data, f"{variable}_std")).any()),
+    )
+    text = f"mean{' ± standard deviation' * band} over {runs} runs" if runs != 1 else "one run"
     text = f"exact {text}" if "exact" in data.attrs else text
     return style.legend_line(LineStyle("#777777", ""), band), text
 

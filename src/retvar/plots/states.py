@@ -151,7 +151,7 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
 
 
 def _draw_rows(ax: Axes, rows: StateRows) -> None:
-    """Draw a dot, its interval and its band for each state."""
+    """A dot for each state, with its interval and its band."""
     y, band = np.arange(rows.places.size), np.nan_to_num(rows.std)
     left, right = rows.value - band, rows.value + band
     ax.barh(y, 2 * band, left=left, height=0.62, color=LIGHT_BLUE, lw=0, zorder=2)

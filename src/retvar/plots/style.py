@@ -128,12 +128,12 @@ def css_colours() -> str:
     >>> print(css_colours().splitlines()[1])
       --method-direct: #0072b2; --method-direct-dark: #59a3cd;
     """
-    colours = {method: METHODS[method].colour for method in NETWORKS}
-    dark: Any = {m: tuple(0.35 + 0.65 * x for x in to_rgb(c)) for m, c in colours.items()}
-    each = [
-        f"  --method-{m}: {c}; --method-{m}-dark: {to_hex(dark[m])};" for m, c in colours.items()
-    ]
-    return "\n".join([":root {", *each, "}", ""])
+    text = ":root {\n"
+    for method in NETWORKS:
+        colour = METHODS[method].colour
+        dark: Any = [0.35 + 0.65 * part for part in to_rgb(colour)]
+        text += f"  --method-{method}: {colour}; --method-{method}-dark: {to_hex(dark)};\n"
+    return text + "}\n"
 
 
 class Figure(MatplotlibFigure):
@@ -217,25 +217,23 @@ def add_note(figure: Figure, sentences: Iterable[str]) -> None:
 
 def shown(text: str, most: int = LONGEST_NAME) -> str:
     """A name as a figure can show it: without characters that the font lacks, and not too long."""
-    known = _letters()
-    text = "".join(c if ord(c) in known else ascii(c)[1:-1] for c in visible(text[: most + 1]))
+    text = "".join(c if _has(ord(c)) else ascii(c)[1:-1] for c in visible(text[: most + 1]))
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @cache
-def _letters() -> frozenset[int]:
-    """The characters of the font, both regular and bold."""
-    faces = [findfont(FontProperties(family="DejaVu Sans", weight=w)) for w in ("normal", "bold")]
-    return frozenset.intersection(*(frozenset(get_font(face).get_charmap()) for face in faces))
+def _has(letter: int) -> bool:
+    """Whether the font has a character, both regular and bold."""
+    faces = (findfont(FontProperties(family="DejaVu Sans", weight=w)) for w in ("normal", "bold"))
+    return all(letter in get_font(face).get_charmap() for face in faces)
 
 
 def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:
     """Width and height of lines of text, in inches."""
-    if not text:
-        return 0.0, 0.0
     lines = text.split("\n")
     width = max(_line_width(line, weight) for line in lines)
-    return width * size * POINT, (0.95 + LINE_SPACING * (len(lines) - 1)) * size * POINT
+    height = 0.95 + LINE_SPACING * (len(lines) - 1) if text else 0.0
+    return width * size * POINT, height * size * POINT
 
 
 @cache
