@@ -167,9 +167,9 @@ def sensitivity_curves(
     every = np.concatenate([np.ravel([line.y, *(line.band or ())]) for line in lines])
     domains, _, runs = sweep.errors.values.shape
     many = domains if sweep.options.over == "domains" else runs // (1 + split)
-    about = f"{sweep.options.level:.0%} interval over {many} {sweep.options.over}"
+    over, level = sweep.options.over, sweep.options.level
+    about = f"interquartile mean, {level:.0%} interval over {many} {over}"
     content = p.logarithmic(content, sweep.label, below_cutoff(every[every > 0], CUTOFF))
-    about = f"interquartile mean, {about}"
     figure = p.panels(content, axis, size, legend, title=about, title_fontsize=8)
     figure.get_layout_engine().set(w_pad=0.07)  # type: ignore[union-attr, call-arg]
     return figure

@@ -80,27 +80,20 @@ def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
     e, chosen = mdp.edges, [mdp.policy(one).probabilities for one in policies.values()]
     table = np.array([p[e.state, e.action] * e.probability for p in chosen])
     taken = np.flatnonzero(np.any(table > 0, axis=0)).tolist()
-    groups, symbols = _merged_edges(mdp, taken), _symbols(list(policies))
+    groups, initials = _merged_edges(mdp, taken), Counter(name[:1] for name in policies)
+    short = [name[:1] if initials[name[:1]] == 1 else shown(name) for name in policies]
+    symbols = [GREEK.get(*both) for both in zip(policies, short, strict=True)]
+    symbols = symbols if len(policies) > 1 else [""]
     arrows = [_arrow(mdp, group, table, symbols) for group in groups]
     arrows, shared = _shorten(arrows) if len(arrows) > MAX_LABELLED else (arrows, "")
     arrows, markers = _add_markers(mdp, arrows)
     discounts, everywhere = _discounts(mdp)
-    meant = [
-        f"{s}: {shown(p)}"
-        for p, s in zip(policies, symbols, strict=True)
-        if len(s) == 1 and p not in GREEK
-    ]
+    named = [(s, p) for s, p in zip(symbols, policies, strict=True) if len(s) == 1]
+    meant = [f"{s}: {shown(p)}" for s, p in named if p not in GREEK]
     merged = "probabilities of edges drawn as one are added" * (len(groups) < len(taken))
     note = ";  ".join(filter(None, (everywhere, ", ".join(meant), shared, merged)))
     names = [shown(mdp.state_name(s)) for s in range(mdp.n_states)]
     return GraphContent(arrows, names, discounts, markers, note)
-
-
-def _symbols(names: list[str]) -> list[str]:
-    """A short symbol per policy; an empty one for a single policy."""
-    initials = Counter(name[:1] for name in names)
-    short = [name[:1] if initials[name[:1]] == 1 else shown(name) for name in names]
-    return [GREEK.get(*pair) for pair in zip(names, short, strict=True)] if len(names) > 1 else [""]
 
 
 def _merged_edges(mdp: MDP, taken: list[int]) -> list[tuple[int, ...]]:

@@ -275,26 +275,20 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
     title = e.figure_title(data, "what return to expect, and how far it may stray")
     if not (column(data, "visited_map") > 0).any():
         return style.message_figure(title, "Nothing was visited, so there is nothing to draw.")
-    maps = dict(observation_map(data, name) for name in TITLES)
-    hatched = any(one.hatched.any() for one in maps.values())
-    white = any((np.isnan(one.table) & ~one.hatched).any() for one in maps.values())
-    why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
-    figure = draw_maps(maps, title, OBSERVATION_MAP)
-    style.add_note(figure, [NOT_VISITED * hatched, f"white: {why}" * white])
-    return figure
-
-
-def observation_map(data: xarray.Dataset, name: str) -> tuple[str, HeatMap]:
-    """The map of the value or std over observations, and its title."""
-    fields = [f"{name}_map", "visited_map"]
-    ordered = data[fields].sortby(["y", "x"]).transpose("y", "x")
-    known = column(ordered, "visited_map") > 0
-    table = np.where(known, column(ordered, fields[0]), np.nan)
-    factor, suffix = panels.common_factor(table)
+    ordered = data[["value_map", "std_map", "visited_map"]].sortby(["y", "x"]).transpose("y", "x")
     edges = [_cell_edges(column(ordered, axis)) for axis in "xy"]
     axes = [str(data.attrs.get(f"{axis}_name", axis)) for axis in "xy"]
-    one = HeatMap(table / factor, COLOUR_MAPS[name], None, edges, ~known, names=axes)
-    return TITLES[name] + suffix, one
+    blank, white, maps = ~(column(ordered, "visited_map") > 0), False, {}
+    for name, title in TITLES.items():
+        table = np.where(blank, np.nan, column(ordered, f"{name}_map"))
+        factor, suffix = panels.common_factor(table)
+        look = COLOUR_MAPS[name]
+        maps[title + suffix] = HeatMap(table / factor, look, None, edges, blank, names=axes)
+        white = white or bool((np.isnan(table) & ~blank).any())
+    why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
+    figure = draw_maps(maps, title, OBSERVATION_MAP)
+    style.add_note(figure, [NOT_VISITED * bool(blank.any()), f"white: {why}" * white])
+    return figure
 
 
 def _cell_edges(centres: Array) -> Array:
