@@ -9,8 +9,6 @@ import numpy as np
 
 from retvar.experience.observations import ObservationReader
 
-__all__ = ["documented_names", "environment_names"]
-
 #: of the numbers of an observation, where the documentation has no table or long names
 NAMES: dict[str, tuple[str, ...]] = {
     "MountainCar": ("position", "velocity"),

@@ -13,20 +13,13 @@ import numpy as np
 
 from retvar.experience.environment_names import environment_names
 from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import (
-    ObservationReader,
-    acting_fields,
-    linked,
-    observation_reader,
-)
+from retvar.experience.observations import ObservationReader, experience_of, observation_reader
 from retvar.experience.policies import Chooser, action_selection, is_vec_env
-from retvar.experience.stream import Counts, Experience
+from retvar.experience.stream import Experience
 from retvar.support.arguments import integer
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean, listed
 from retvar.td.random import seed_of
-
-__all__ = ["from_gymnasium", "is_vector", "make_copies"]
 
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
@@ -106,21 +99,19 @@ def from_gymnasium(
         policy, env, several.spaces, reader, seed, [own for _, own in seeds], deterministic
     )
 
-    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
+    def rows(acting: bool) -> Iterator[Chunk]:
         left = [in_all // n + (i < in_all % n) for i in range(n)]
         rounds = several.rounds(chooser(), reader.copy, [own for own, _ in seeds], left)
         names = {name for name, on in (("stream", n > 1), ("action", acting)) if on}
-        parts = _columns(_in_turn(rounds, left, most), chunk, reader, names)
         try:
-            yield from linked(parts, reader, several.name, counts)
+            yield from _columns(_in_turn(rounds, left, most), chunk, reader, names)
         finally:
             several.close()
 
-    return Experience(
-        name=several.name, source=source, policy=described, length=steps,
-        **reader.fields(), **environment_names(several.name, several.inner, reader),
-        **acting_fields(several.spaces[1], source),
-    )  # fmt: skip
+    names = environment_names(several.name, several.inner, reader)
+    return experience_of(
+        several.name, rows, reader, several.spaces[1], policy=described, length=steps, **names
+    )
 
 
 class _Environments:
@@ -285,15 +276,14 @@ def _vec_env(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[R
     and whether a limit of time has cut it off, as information.
     """
     env.seed(seeds[0])  # environment i has this seed + i
-    every, current = list(range(int(env.num_envs))), list(map(copy, env.reset()))
+    current = list(map(copy, env.reset()))
     while True:
-        actions = list(act(current, every))
+        actions = list(act(current, range(len(current))))
         batch, rewards, dones, infos = env.step(np.array(actions))
         observations = list(map(copy, batch))
-        for i in every:
-            over = bool(dones[i])
-            after = copy(infos[i]["terminal_observation"]) if over else observations[i]
-            cut = over and bool(infos[i].get("TimeLimit.truncated", False))
+        for i, (over, info) in enumerate(zip(map(bool, dones), infos, strict=True)):
+            after = copy(info["terminal_observation"]) if over else observations[i]
+            cut = over and bool(info.get("TimeLimit.truncated", False))
             yield i, current[i], actions[i], float(rewards[i]), after, over and not cut, cut
         current = observations
 

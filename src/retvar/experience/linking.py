@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
 from retvar.experience.tables import MOST_STATES, Table, rejected_lines
 from retvar.experience.target_policy import TargetPolicy, compared, plain
 from retvar.support.errors import InputError
-
-__all__ = ["Log"]
 
 MALFORMED = "wrong number of fields"
 BETWEEN = chr(31)  # separates the parts of labels of several columns
@@ -33,13 +31,9 @@ NUMBERS = "say thousands=',' or decimal=',' if numbers are written so"
 DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
 
 
-class Check(NamedTuple):
-    """A condition under which a row cannot be used."""
-
-    where: str
-    reason: str
-    column: str
-    remedy: str = ""  #: given where such a row is refused, whatever `on_error` is
+Check = tuple[str, str, str, str]
+# a condition under which a row cannot be used, the reason, the column, and a remedy where such a
+# row is refused whatever `on_error` is
 
 
 @dataclass
@@ -76,14 +70,12 @@ class Log:
         names = [name for name in (self.roles.entity, self.roles.episode) if name]
         if not names:
             return np.zeros(0, dtype=np.uint64)
-        key = f"hash({', '.join(map(self.table.text_of, names))})"
+        key = f"hash({', '.join(self.table.sql(name).text for name in names)})"
         ends = "unnest([arg_min(x, n), arg_max(x, n)]) AS x"
         wanted = "DISTINCT x" if self.roles.entity else ends
         query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
         found = self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()
         return np.asarray(found["x"])
-
-    # ------------------------------------------------------------------ rows: cast
 
     def _load(self) -> None:
         """Cast every column to the type of its role.
@@ -117,17 +109,17 @@ class Log:
     def _columns(self) -> dict[str, str]:
         """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0."""
         r, t = self.roles, self.table
-        columns = {"terminated": "false", "truncated": "false", "reward": t.number(r.reward)}
+        columns = {"terminated": "false", "truncated": "false", "reward": t.sql(r.reward).number}
         for name, role in ROLES.items():
             column = getattr(r, name)
             if column and role.holds in ("number", "flag"):
-                columns[name] = (t.number if role.holds == "number" else t.flag)(column)
+                columns[name] = getattr(t.sql(column), role.holds)
         if r.entity:
             columns["entity"] = quoted(r.entity)
         if r.episode:
-            columns["episode"] = t.text_of(r.episode)
+            columns["episode"] = t.sql(r.episode).text
         if r.action and (self.acting or self.policy is not None):
-            columns["action"] = t.label(r.action)
+            columns["action"] = t.sql(r.action).label
         for names, states in ((self.states, r.state), (self.after, r.next_state or [])):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
@@ -140,24 +132,23 @@ class Log:
 
     def _state(self, columns: list[str]) -> list[str]:
         """SQL for a state: a number, a label as text, or numbers."""
-        t, most = self.table, self.roles.states or MOST_STATES
+        sql = [self.table.sql(column) for column in columns]
         if not columns or self.width:
-            return [t.finite(column) for column in columns]
+            return [each.finite for each in sql]
         if self.roles.kind == "label":
-            return [f" || chr({ord(BETWEEN)}) || ".join(map(t.label, columns))]
-        value = t.whole(columns[0], codes=self.roles.states is not None)
-        return [f"CASE WHEN {value} BETWEEN 0 AND {most - 1} THEN {value}::INTEGER END"]
+            return [f" || chr({ord(BETWEEN)}) || ".join(each.label for each in sql)]
+        value = sql[0].whole if self.roles.states is None else sql[0].codes
+        most = (self.roles.states or MOST_STATES) - 1
+        return [f"CASE WHEN {value} BETWEEN 0 AND {most} THEN {value}::INTEGER END"]
 
     def _texts(self) -> dict[str, str]:
         """Columns of text that must hold numbers or times, with SQL that is NULL elsewhere."""
         r, t = self.roles, self.table
         names = [getattr(r, role) for role in (*BOUNDS, *PROBABILITIES)]
         names += [] if r.kind == "label" else r.all_states
-        found = {name: t.number(name) for name in names if name}
+        found = {name: t.sql(name).number for name in names if name}
         found |= {r.time: t.time(r.time, r.dates)} if r.time else {}
         return {name: sql for name, sql in found.items() if t.kind(name) == "text"}
-
-    # ------------------------------------------------------------------ labels as numbers
 
     def _codes(self) -> dict[str, str]:
         """SQL for labels as numbers, in the order of their appearance."""
@@ -206,8 +197,6 @@ class Log:
         """The label of a state in a table."""
         return self._label(key, self.roles.state) if self.roles.kind == "label" else key
 
-    # ------------------------------------------------------------------ sorted: reasons, order
-
     def _checks(self) -> list[Check]:
         """All conditions, the most important first; a row is counted under the first that holds."""
         r, b = self.roles, self.roles.behaviour
@@ -215,36 +204,37 @@ class Log:
         wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
         if r.kind != "number":
             wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
-        ratio, z = "target / behaviour", (r.next_state or [None])[0]
+        ratio, after = "target / behaviour", r.all_states[len(r.state) :]
         no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
-        listed: list[tuple[Any, ...]] = [("torn", MALFORMED, r.reward)]
+        small = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+        never = f"target IS NOT NULL AND (behaviour = 0 OR NOT isfinite({ratio}))"
+        found: list[tuple[Any, ...]] = [("torn", MALFORMED, r.reward, "")]
         for k, name in enumerate(self.texts):
             what = "time" if name == r.time else "number"
-            listed.append((f"u = {k}", f"{name} is no {what}", name, refused))
+            found.append((f"u = {k}", f"{name} is no {what}", name, refused))
         for role in PROBABILITIES:
-            listed.append((f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
-        never = f"target IS NOT NULL AND (behaviour = 0 OR NOT isfinite({ratio}))"
-        listed.append((never, "", b, NEVER))
+            found.append((f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
+        found.append((never, "", b, NEVER))
         for role, (least, most) in BOUNDS.items():
             missing, name = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
             outside = f"{name} is not within [{least:g}, {most:g}]"
-            listed.append((missing, f"{name} is missing or not finite", name))
-            listed.append((f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name))
-        for role in ("terminated", "truncated"):
-            name = getattr(r, role)
-            listed.append((f"{role} IS NULL", f"{name} is neither true nor false", name))
-        listed += [
-            (_any_null(self.states), f"state {wrong}", r.state[0]),
-            (f"({_any_null(self.after)}) AND NOT terminated", f"next_state {wrong}", z),
-            ("target IS NULL", no_target, b),
-            ("behaviour IS NULL", f"{b} is missing", b),
-            (f"{ratio} > {LARGEST_RATIO!r}",
-             f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}", b),
+            found.append((missing, f"{name} is missing or not finite", name, ""))
+            found.append((f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name, ""))
+        found += [
+            ("terminated IS NULL", f"{r.terminated} is neither true nor false", r.terminated, ""),
+            ("truncated IS NULL", f"{r.truncated} is neither true nor false", r.truncated, ""),
+            (_any_null(self.states), f"state {wrong}", r.state[0], ""),
+            (f"({_any_null(self.after)}) AND NOT terminated", f"next_state {wrong}",
+             after and after[0], ""),
+            ("target IS NULL", no_target, b, ""),
+            ("behaviour IS NULL", f"{b} is missing", b, ""),
+            (f"{ratio} > {LARGEST_RATIO!r}", small, b, ""),
+            ("episode IS NULL", f"{r.episode} is missing", r.episode, ""),
+            ("entity IS NULL", f"{r.entity} is missing", r.entity, ""),
+            ("action IS NULL", f"{r.action} is missing", self.acting and r.action, ""),
+            ("time IS NULL", f"{r.time} is missing or no time", r.time, ""),
         ]  # fmt: skip
-        for role in ("episode", "entity", *["action"] * self.acting):
-            listed.append((f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role)))
-        listed.append(("time IS NULL", f"{r.time} is missing or no time", r.time))
-        return [Check(*each) for each in listed if each[2]]
+        return [each for each in found if each[2]]
 
     def _sort(self) -> None:
         """Say why a row cannot be used, and count it; order rows by entity and time."""
@@ -268,7 +258,7 @@ class Log:
         in_order = keys == ["n"] and not joins and not self.torn
         self.work.execute(
             f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, "
-            f"{_case(check.where for check in checks)} AS why{ratio} FROM {source} {joins} "
+            f"{_case(where for where, *_ in checks)} AS why{ratio} FROM {source} {joins} "
             + f"ORDER BY {', '.join(keys)}"
             * (not in_order)
         )
@@ -315,16 +305,14 @@ class Log:
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
-    # ------------------------------------------------------------------ counting and refusing
-
     def _leave_out(self, check: Check, rows: str, times: int, ends: int, n: int) -> None:
         """Count rows that are left out; refuse what is impossible or cannot be read."""
-        _, reason, column, remedy = check
+        where, reason, column, remedy = check
         if remedy or self.on_error == "raise":
             ways = DATES if column == self.roles.time else NUMBERS
             remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
             raise InputError(*self._value(column, n), remedy)
-        if check.where.startswith("u = "):
+        if where.startswith("u = "):
             reason += f", such as {self._value(column, n)[1]!r}"
         self.counts.rejected[reason] += times
         self.counts.ends_left_out += ends
@@ -364,8 +352,6 @@ class Log:
             self.counts.rejected[DUPLICATE] += twice
             self.work.execute("DELETE FROM sorted WHERE n IN (SELECT n FROM again)")
         self.counts.ties += self.work.one(f"SELECT count(*) FILTER (tied) FROM ({tied})")
-
-    # ------------------------------------------------------------------ moves
 
     def _link(self, codes: dict[str, str]) -> Moves:
         """Give each row the state of the next one, where that goes on from it.

@@ -7,16 +7,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.stream import LARGEST_REWARD, Counts
+from retvar.experience.stream import LARGEST_REWARD, Counts, Experience
 from retvar.support.errors import InputError, RetvarError, SourceError
-
-__all__ = ["ObservationReader", "SourceEnded", "acting_fields", "linked", "observation_reader"]
 
 MOST_LABELS = 1_000_000
 WRAP = "is not supported; wrap the environment so that it gives a number or a vector, such as in {}"
@@ -44,12 +43,6 @@ class ObservationReader:
         if self.width is None:
             return np.array(read, dtype=np.int64)
         return np.asarray(read, dtype=np.float64).reshape(len(read), self.width)
-
-    def fields(self) -> dict[str, Any]:
-        """What an experience says of its states."""
-        names = ("states", "labels", "width", "low", "high")
-        known = {name: getattr(self, name) for name in names}
-        return known | {"fixed_states": self.states is not None}
 
 
 def observation_reader(space: Any) -> ObservationReader:
@@ -122,25 +115,29 @@ def _of_integers(
     return ObservationReader(copy or (lambda observation: observation), read, states, labels)
 
 
-def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[str, Any]:
-    """What an experience says of its actions, where they are numbered.
+def experience_of(
+    name: str, rows: Callable[[bool], Iterator[Chunk]], reader: ObservationReader, actions: Any,
+    **about: Any,
+) -> Experience:  # fmt: skip
+    """Experience from rows of one width, with their actions where `rows` is told so.
 
-    >>> from gymnasium.spaces import Box, Discrete
-    >>> acting_fields(Discrete(3, start=1), iter)["actions"], acting_fields(Box(0, 1), iter)
-    ([1, 2, 3], {})
+    Actions of a space that numbers them count from 0; they have labels where the space does not.
     """
     from gymnasium.spaces import Discrete
 
-    if not isinstance(space, Discrete):
-        return {}
-    first, count = int(space.start), int(space.n)
+    numbered = isinstance(actions, Discrete)
+    first, count = (int(actions.start), int(actions.n)) if numbered else (0, None)
 
-    def acting(counts: Counts) -> Iterator[Chunk]:
-        for chunk in source(counts, acting=True):
-            yield chunk | {"action": chunk["action"] - first}
+    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
+        for chunk in linked(rows(acting), reader, name, counts):
+            yield chunk | {"action": chunk["action"] - first} if acting else chunk
 
-    labels = list(range(first, first + count)) if first else None
-    return {"with_actions": acting, "actions": labels, "action_count": count}
+    return Experience(
+        name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
+        labels=reader.labels, width=reader.width, low=reader.low, high=reader.high,
+        with_actions=partial(source, acting=True) if numbered else None, action_count=count,
+        actions=list(range(first, first + int(actions.n))) if first else None, **about,
+    )  # fmt: skip
 
 
 def linked(

@@ -22,8 +22,6 @@ from retvar.simulation.streams import uniforms
 from retvar.support.errors import InputError
 from retvar.support.format import literal
 
-__all__ = ["Chooser", "action_selection", "is_vec_env"]
-
 Selector = Callable[[Any], Any]  # returns the action for an observation
 Chooser = Callable[[Sequence[Any], Sequence[int]], Iterable[Any]]
 # from the current observations, and numbers of environments, to the actions of these

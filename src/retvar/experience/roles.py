@@ -12,8 +12,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import listed, literal
 
-__all__ = ["BOUNDS", "PROBABILITIES", "ROLES", "Roles", "find_roles"]
-
 log = logging.getLogger("retvar")
 
 
@@ -94,7 +92,7 @@ def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
         facts, kind = table.facts(roles.time), table.kind(roles.time)
         roles.dates = kind == "time" or (kind == "text" and 2 * facts.numbers < facts.present)
     for name in filter(None, (roles.terminated, roles.truncated)):
-        if not table.work.one(f"SELECT count({table.flag(name)}) FROM retvar_first"):
+        if not table.work.one(f"SELECT count({table.sql(name).flag}) FROM retvar_first"):
             raise _wrong(table, name, table.facts(name).example or "blank", TRUTHS)
     return roles
 

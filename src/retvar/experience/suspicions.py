@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from retvar.experience.stream import Counts
     from retvar.experience.tables import Table
 
-__all__ = ["DUPLICATE", "MISMATCH", "NO_NEXT", "NO_NEXT_ACTION", "doubts", "first_doubts", "remedy"]
 
 IDS = re.compile(
     r"(^|_)(patient|user|device|entity|subject|customer|client|person|agent|unit|machine|vehicle|"
@@ -143,7 +142,7 @@ def _alternates(table: Table, roles: Roles, name: str) -> bool:
     """Whether ids come back after others, in the middle of episodes."""
     facts = table.facts(name)
     counter = facts.numbers == facts.rows
-    value = table.number(name) if counter else f"hash({quoted(name)})"
+    value = table.sql(name).number if counter else f"hash({quoted(name)})"
     return facts.present > 0 and _often(table, roles, value, "x <> before AND again", counter)
 
 
@@ -166,7 +165,7 @@ def _often(
 
     A `counter` that falls back to its least number starts anew, which does not count.
     """
-    flags = (table.flag(name) for name in (roles.terminated, roles.truncated) if name)
+    flags = (table.sql(name).flag for name in (roles.terminated, roles.truncated) if name)
     ended = " OR ".join(f"coalesce({flag}, false)" for flag in flags) or "false"
     found = table.work.one(
         f"""SELECT count(*) FILTER ({where} AND NOT over {"AND x <> least" * counter})

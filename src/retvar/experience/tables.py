@@ -24,8 +24,6 @@ from retvar.support.errors import InputError
 from retvar.support.files import kind_of
 from retvar.support.format import listed
 
-__all__ = ["MOST_STATES", "NUMBERS", "Reading", "Table", "open_table", "rejected_lines"]
-
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
@@ -78,73 +76,60 @@ class Table:
         """``whole``, ``number``, ``flag``, ``text``, ``time``, ``nested`` or ``other``."""
         return next((k for k, form in KINDS.items() if re.match(form, self.types[column])), "other")
 
-    def text_of(self, column: str) -> str:
-        """A column as text."""
-        return f"CAST({quoted(column)} AS VARCHAR)"
+    def sql(self, column: str) -> Any:
+        """SQL for a column as text, or as another type; NULL where a value is none of that type.
 
-    def number(self, column: str) -> str:
-        """A column as DOUBLE; NULL where it is no number."""
-        if self.kind(column) in NUMBERS:
-            return f"CAST({quoted(column)} AS DOUBLE)"
-        plain = f"trim({self.text_of(column)})"
-        for sign, meant in ((self.reading.thousands, ""), (self.reading.decimal, ".")):
-            if sign not in ("", meant):
-                plain = f"replace({plain}, {text_literal(sign)}, '{meant}')"
-        truth = f"CASE lower({plain}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
-        return f"coalesce(TRY_CAST({plain} AS DOUBLE), {truth})"
-
-    def finite(self, column: str) -> str:
-        """A column as a finite DOUBLE; NULL where it is none."""
-        return f"CASE WHEN isfinite({self.number(column)}) THEN {self.number(column)} END"
-
-    def whole(self, column: str, codes: bool = False) -> str:
-        """A column as BIGINT; NULL where it is no whole number, or (unless `codes`) such as 010."""
-        if self.kind(column) in ("whole", "flag"):
-            return f"TRY_CAST({quoted(column)} AS BIGINT)"
-        value = self.number(column)  # a plain cast would round 1.5
-        good = f"abs({value}) < {EXACT} AND {value} = floor({value})"
-        if self.kind(column) == "text" and not codes:
-            good += f" AND NOT regexp_matches(trim({self.text_of(column)}), '{CODE}')"
-        return f"CASE WHEN {good} THEN {value}::BIGINT END"
-
-    def flag(self, column: str) -> str:
-        """A column as BOOLEAN; NULL where it is neither true nor false."""
-        if self.kind(column) in NUMBERS:
-            return f"CASE {quoted(column)}::DOUBLE WHEN 1 THEN true WHEN 0 THEN false END"
-        plain = f"lower(trim({self.text_of(column)}))"
-        return f"CASE WHEN {plain} IN {TRUE} THEN true WHEN {plain} IN {FALSE} THEN false END"
-
-    def label(self, column: str) -> str:
-        """A column as text that is equal for equal labels: 1.0 is 1."""
-        if self.kind(column) != "number":
-            return self.text_of(column)
-        whole, value = self.whole(column), self.number(column)
-        known = f"coalesce(CAST({whole} AS VARCHAR), CAST({value} AS VARCHAR))"
-        return f"CASE WHEN NOT isnan({value}) THEN {known} END"
+        A `whole` number may not be written as 010, one with `codes` may; a `label` is text that is
+        equal for equal labels: 1.0 is 1.
+        """
+        kind, name = self.kind(column), quoted(column)
+        text, number = f"CAST({name} AS VARCHAR)", f"CAST({name} AS DOUBLE)"
+        plain, low = f"trim({text})", f"lower(trim({text}))"
+        truth = f"CASE WHEN {low} IN {TRUE} THEN true WHEN {low} IN {FALSE} THEN false END"
+        if kind in NUMBERS:
+            truth = f"CASE {number} WHEN 1 THEN true WHEN 0 THEN false END"
+        else:
+            digits = plain
+            for sign, meant in ((self.reading.thousands, ""), (self.reading.decimal, ".")):
+                if sign not in ("", meant):
+                    digits = f"replace({digits}, {text_literal(sign)}, '{meant}')"
+            words = f"CASE {low} WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
+            number = f"coalesce(TRY_CAST({digits} AS DOUBLE), {words})"
+        good = f"abs({number}) < {EXACT} AND {number} = floor({number})"  # a cast would round 1.5
+        codes = f"CASE WHEN {good} THEN {number}::BIGINT END"
+        if kind in ("whole", "flag"):
+            codes = f"TRY_CAST({name} AS BIGINT)"
+        no_code = f"CASE WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
+        known = f"coalesce(CAST({codes} AS VARCHAR), CAST({number} AS VARCHAR))"
+        return SimpleNamespace(
+            text=text, plain=plain, low=low, number=number, codes=codes, flag=truth,
+            finite=f"CASE WHEN isfinite({number}) THEN {number} END",
+            whole=no_code if kind == "text" else codes,
+            label=f"CASE WHEN NOT isnan({number}) THEN {known} END" if kind == "number" else text,
+        )  # fmt: skip
 
     def time(self, column: str, dates: bool) -> str:
         """A column of times as a number that orders them; dates become nanoseconds of UTC."""
-        name, plain = quoted(column), f"trim({self.text_of(column)})"
-        if self.kind(column) == "time":
+        name, sql, kind = quoted(column), self.sql(column), self.kind(column)
+        if kind == "time":
             return f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
         if dates and self.reading.day_first:
             forms = ", ".join(map(text_literal, DAY_FIRST))
-            return f"epoch_ns(try_strptime({plain}, [{forms}]))"
+            return f"epoch_ns(try_strptime({sql.plain}, [{forms}]))"
         if dates:
-            return f"epoch_ns(TRY_CAST({plain} AS TIMESTAMP_NS))"
-        whole = self.kind(column) == "whole"
-        return f"TRY_CAST({name} AS BIGINT)" if whole else self.finite(column)
+            return f"epoch_ns(TRY_CAST({sql.plain} AS TIMESTAMP_NS))"
+        return str(sql.codes if kind == "whole" else sql.finite)
 
     def unreadable(self, column: str, value: str) -> str:
         """Whether a text stands where `value`, a number or a time made of it, is NULL."""
-        plain = f"lower(trim({self.text_of(column)}))"
-        return f"({value} IS NULL AND {plain} IS NOT NULL AND {plain} NOT IN {ABSENT})"
+        low = self.sql(column).low
+        return f"({value} IS NULL AND {low} IS NOT NULL AND {low} NOT IN {ABSENT})"
 
     def facts(self, column: str, everywhere: bool = False) -> Any:
         """What the first rows hold, or all: how many numbers, fractions, codes such as 010."""
         kind, rows = self.kind(column), "retvar_first"
-        text = f"trim({self.text_of(column)})" if kind == "text" else "NULL::VARCHAR"
-        number = self.number(column) if kind in {*NUMBERS, "text"} else "NULL::DOUBLE"
+        text = self.sql(column).plain if kind == "text" else "NULL::VARCHAR"
+        number = self.sql(column).number if kind in {*NUMBERS, "text"} else "NULL::DOUBLE"
         if everywhere:
             rows = f"({self.query([column])})"
         found = self.work.execute(
@@ -230,7 +215,7 @@ def _files(given: Sequence[Any], work: Workspace, reading: Reading) -> Table:
     """Files of one kind, and what retvar wrote about the first of them."""
     if not given or not all(isinstance(each, str | Path) for each in given):
         raise InputError("source", f"a list of {len(given)}", SOURCE)
-    paths = [path for each in given for path in _paths(each)]
+    paths = [path for each in given for path in paths_of(each)]
     kinds = {path.name.lower().endswith(".parquet") for path in paths}
     if len(kinds) > 1:
         raise InputError("source", listed(paths, most=2), "files must be of one kind")
@@ -245,13 +230,13 @@ def _files(given: Sequence[Any], work: Workspace, reading: Reading) -> Table:
     return found
 
 
-def _paths(given: str | Path) -> list[Path]:
+def paths_of(given: str | Path) -> list[Path]:
+    """The files that a path, a folder or a pattern names."""
     path = arguments.path("source", given)
     kind = kind_of("source", path)
+    found = [path] if kind else [Path(each) for each in sorted(glob.glob(str(given)))]
     if kind == "folder":
         found = sorted(each for each in path.iterdir() if each.name.lower().endswith(SUFFIXES))
-    else:
-        found = [path] if kind else [Path(each) for each in sorted(glob.glob(str(given)))]
     if not found or not all(each.name.lower().endswith(SUFFIXES) for each in found):
         raise InputError("source", str(given), f"must be files {' or '.join(SUFFIXES)} that exist")
     return found

@@ -20,8 +20,6 @@ from retvar.support.errors import InputError
 from retvar.support.files import load_array
 from retvar.support.format import count, listed, literal
 
-__all__ = ["TargetPolicy", "compared", "never_taken", "plain", "target_policy"]
-
 Rows = dict[Any, dict[Any, float]]  # probabilities of the actions of each state
 FIELD = "target_policy"
 TOLERANCE = 1e-6  # of probabilities and their sums
@@ -135,7 +133,7 @@ def _of_table(given: Any, state: list[str], action: str) -> Rows:
     if missing := [name for name in (*names, "probability") if name not in table.types]:
         raise InputError(FIELD, listed(table.types, most=12), f"needs a column {missing[0]!r}")
     columns = ", ".join(map(quoted, names))
-    query = f"SELECT {columns}, {table.number('probability')} FROM ({table.query()})"
+    query = f"SELECT {columns}, {table.sql('probability').number} FROM ({table.query()})"
     rows: Rows = {}
     for *s, a, p in table.work.all(query):
         own = rows.setdefault(compared(s[0] if len(s) == 1 else s), {})
