@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.moves import LARGEST_RATIO, Moves, quoted, selected
-from retvar.experience.roles import BOUNDS, PROBABILITIES, ROLES, Roles
+from retvar.experience.roles import ROLES, Roles
 from retvar.experience.stream import Counts
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
 from retvar.experience.tables import MOST_STATES, Table, rejected_lines
@@ -29,11 +29,6 @@ UNREADABLE = (
 )
 NUMBERS = "say thousands=',' or decimal=',' if numbers are written so"
 DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
-
-
-Check = tuple[str, str, str, str]
-# a condition under which a row cannot be used, the reason, the column, and a remedy where such a
-# row is refused whatever `on_error` is
 
 
 @dataclass
@@ -54,13 +49,11 @@ class Log:
         self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
         self.states = [f"s{k}" for k in range(max(self.width, 1))]
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
-        self.texts = self._texts()
         self._load()
-        codes = self._codes()
         self._sort()
         if self.roles.time:
             self._count_duplicates()
-        return self._link(codes)
+        return self._link()
 
     def entities(self) -> NDArray[np.uint64]:
         """A number for each entity and episode, which is equal in all pieces of a log.
@@ -109,11 +102,13 @@ class Log:
     def _columns(self) -> dict[str, str]:
         """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0."""
         r, t = self.roles, self.table
-        columns = {"terminated": "false", "truncated": "false", "reward": t.sql(r.reward).number}
+        columns, numbers = {"terminated": "false", "truncated": "false"}, dict[str, str]()
         for name, role in ROLES.items():
-            column = getattr(r, name)
-            if column and role.holds in ("number", "flag"):
+            if (column := getattr(r, name)) and role.holds in ("number", "flag"):
                 columns[name] = getattr(t.sql(column), role.holds)
+                numbers |= {column: columns[name]} if role.holds == "number" else {}
+        if r.kind != "label":
+            numbers |= {name: t.sql(name).number for name in r.all_states}
         if r.entity:
             columns["entity"] = quoted(r.entity)
         if r.episode:
@@ -124,10 +119,11 @@ class Log:
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
             simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
-            columns |= {"time": t.time(r.time, r.dates), "equal": f"hash({', '.join(simple)})"}
-        if self.texts:
-            tests = (t.unreadable(*each) for each in self.texts.items())
-            columns["u"] = _case(tests)
+            columns["time"] = numbers[r.time] = t.time(r.time, r.dates)
+            columns["equal"] = f"hash({', '.join(simple)})"
+        self.texts = [x for x in numbers if t.kind(x) == "text"]
+        if self.texts:  # the number of the column whose text cannot be read
+            columns["u"] = _case(t.unreadable(x, numbers[x]) for x in self.texts)
         return columns
 
     def _state(self, columns: list[str]) -> list[str]:
@@ -141,29 +137,11 @@ class Log:
         most = (self.roles.states or MOST_STATES) - 1
         return [f"CASE WHEN {value} BETWEEN 0 AND {most} THEN {value}::INTEGER END"]
 
-    def _texts(self) -> dict[str, str]:
-        """Columns of text that must hold numbers or times, with SQL that is NULL elsewhere."""
-        r, t = self.roles, self.table
-        names = [getattr(r, role) for role in (*BOUNDS, *PROBABILITIES)]
-        names += [] if r.kind == "label" else r.all_states
-        found = {name: t.sql(name).number for name in names if name}
-        found |= {r.time: t.time(r.time, r.dates)} if r.time else {}
-        return {name: sql for name, sql in found.items() if t.kind(name) == "text"}
-
-    def _codes(self) -> dict[str, str]:
-        """SQL for labels as numbers, in the order of their appearance."""
-        found: dict[str, str] = {}
-        if self.roles.kind == "label":
-            after = ["z0"] * bool(self.roles.next_state)
-            found |= self._numbered(self.labels, self.roles.state, "s0", *after)
-        if self.acting:
-            found |= self._numbered(self.actions, [self.roles.action], "action")
-        return found
-
     def _numbered(self, known: list[Any], given: list[str], *names: str) -> dict[str, str]:
-        """Make a type of the labels in a column and, of rows that are no end, in the next.
+        """SQL for labels as numbers, in the order of their appearance.
 
-        Labels that are `known`, as those of an earlier log, keep their numbers; new ones are added.
+        These are the labels in a column and, of rows that are no end, in the next. Some that are
+        `known`, as those of an earlier log, keep their numbers; new ones are added.
         """
         query = f"SELECT {names[0]} AS x, n AS k FROM rows"
         if len(names) > 1:
@@ -197,7 +175,7 @@ class Log:
         """The label of a state in a table."""
         return self._label(key, self.roles.state) if self.roles.kind == "label" else key
 
-    def _checks(self) -> list[Check]:
+    def _checks(self) -> list[tuple[str, str, str, str]]:
         """All conditions, the most important first; a row is counted under the first that holds."""
         r, b = self.roles, self.roles.behaviour
         refused = "" if self.on_error else UNREADABLE
@@ -212,11 +190,12 @@ class Log:
         for k, name in enumerate(self.texts):
             what = "time" if name == r.time else "number"
             found.append((f"u = {k}", f"{name} is no {what}", name, refused))
-        for role in PROBABILITIES:
+        for role in ("behaviour", "target"):
             found.append((f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
         found.append((never, "", b, NEVER))
-        for role, (least, most) in BOUNDS.items():
-            missing, name = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
+        for role in ("reward", "gamma", "lam", "rho"):
+            name, (least, most) = getattr(r, role), ROLES[role].bounds
+            missing = f"{role} IS NULL OR NOT isfinite({role})"
             outside = f"{name} is not within [{least:g}, {most:g}]"
             found.append((missing, f"{name} is missing or not finite", name, ""))
             found.append((f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name, ""))
@@ -249,7 +228,14 @@ class Log:
             )
             self.counts.entities += self.work.one("SELECT count(*) FROM firsts")
             joins += " LEFT JOIN firsts USING (place)"
-            keys, source = ["e", "n"], self._places()
+            keys, place = ["e", "n"], "entity"
+            if not r.time and self.work.one("SELECT count(*) - count(entity) FROM rows"):
+                before, after = (  # a row without its own stands among the rows of these
+                    f"last_value(entity IGNORE NULLS) OVER (ORDER BY n{way})"
+                    for way in ("", " DESC")
+                )
+                place = f"coalesce(entity, CASE WHEN {before} = {after} THEN {before} END)"
+            source = f"(SELECT *, {place} AS place FROM rows)"
         if r.time:
             keys.insert(-1, "time")
         ratio = ", target / behaviour AS rho" if r.behaviour else ""
@@ -269,19 +255,6 @@ class Log:
         )
         for why, *counted in found:
             self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", *counted)
-
-    def _places(self) -> str:
-        """Rows with the entity among whose rows they stand.
-
-        That of one without its own is, in the order of the log, the entity before and after it.
-        """
-        place = "entity"
-        if not self.roles.time and self.work.one("SELECT count(*) FROM rows WHERE entity IS NULL"):
-            before, after = (
-                f"last_value(entity IGNORE NULLS) OVER (ORDER BY n{way})" for way in ("", " DESC")
-            )
-            place = f"coalesce(entity, CASE WHEN {before} = {after} THEN {before} END)"
-        return f"(SELECT *, {place} AS place FROM rows)"
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
@@ -305,7 +278,7 @@ class Log:
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
-    def _leave_out(self, check: Check, rows: str, times: int, ends: int, n: int) -> None:
+    def _leave_out(self, check: Any, rows: str, times: int, ends: int, n: int) -> None:
         """Count rows that are left out; refuse what is impossible or cannot be read."""
         where, reason, column, remedy = check
         if remedy or self.on_error == "raise":
@@ -353,7 +326,7 @@ class Log:
             self.work.execute("DELETE FROM sorted WHERE n IN (SELECT n FROM again)")
         self.counts.ties += self.work.one(f"SELECT count(*) FILTER (tied) FROM ({tied})")
 
-    def _link(self, codes: dict[str, str]) -> Moves:
+    def _link(self) -> Moves:
         """Give each row the state of the next one, where that goes on from it.
 
         An episode is cut where the next row is of another one, is left out, or has another state
@@ -367,6 +340,12 @@ class Log:
             ahead[0], gone = "false AS differ", "NOT terminated AND (truncated OR z0 IS NULL)"
             known = "same AND lead(known) OVER ()"
             ahead += [f"CASE WHEN {known} THEN lead({s}) OVER () END AS {z}" for s, z in pairs]
+        codes: dict[str, str] = {}
+        if self.roles.kind == "label":
+            names = ["s0", "z0"] if self.roles.next_state else ["s0"]
+            codes |= self._numbered(self.labels, self.roles.state, *names)
+        if self.acting:
+            codes |= self._numbered(self.actions, [self.roles.action], "action")
         coded = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
         over = "truncated OR gone OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
         columns = {

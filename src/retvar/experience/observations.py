@@ -194,12 +194,10 @@ def _check(rows: Chunk, reader: ObservationReader, counts: Counts) -> None:
 def _decided(rows: Chunk, *, last: bool) -> tuple[Chunk, Chunk]:
     """Rows up to the first one whose next row is not known yet, without bad ones; and the rest."""
     n, bad = len(rows["reward"]), rows["bad"]
-    follows = np.arange(1, n + 1)  # the next row of the same stream; n: there is none
-    if "stream" in rows:
-        order = np.argsort(rows["stream"], kind="stable")
-        same = np.diff(rows["stream"][order]) == 0
-        follows[:] = n
-        follows[order[:-1][same]] = order[1:][same]
+    stream = rows.get("stream", np.zeros(n))
+    order, follows = np.argsort(stream, kind="stable"), np.full(n, n)
+    same = np.diff(stream[order]) == 0
+    follows[order[:-1][same]] = order[1:][same]  # the next row of the same stream; n: there is none
     goes_on = ~(rows["terminated"] | rows["truncated"] | bad)
     waits = goes_on & (follows == n) & (not last)
     end = int(np.argmax(waits)) if waits.any() else n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ class Role(NamedTuple):
     holds: str  #: 'number', 'flag', 'time' or 'label'
     found: str = ""  #: 'default': the name of the role is the default of the argument; 'always'; or
     # 'own': only in files that retvar wrote
-    bounds: tuple[float, float] | None = None  #: of the numbers of a transition
+    bounds: tuple[float, float] = (-math.inf, math.inf)  #: of the numbers of a transition
 
 
 ROLES = {
@@ -31,11 +32,8 @@ ROLES = {
     "gamma": Role("number", "own", (0.0, 1.0)), "lam": Role("number", "own", (0.0, 1.0)),
     "rho": Role("number", "own", (0.0, LARGEST_RATIO)),
     "behaviour": Role("number"), "target": Role("number"),
+    "reward": Role("number", "", (-LARGEST_REWARD, LARGEST_REWARD)),
 }  # fmt: skip
-BOUNDS = {"reward": (-LARGEST_REWARD, LARGEST_REWARD)} | {
-    name: role.bounds for name, role in ROLES.items() if role.bounds
-}
-PROBABILITIES = ("behaviour", "target")
 TRUTHS = "true and false, or 0 and 1; write 0 in place of blanks"
 NEEDS = {
     "label": "one number or text", "number": "numbers", "flag": TRUTHS,
@@ -54,8 +52,7 @@ class Roles(SimpleNamespace):
     @property
     def used(self) -> list[str]:
         """All columns with a role."""
-        single = (getattr(self, role) for role in (*ROLES, "reward"))
-        return [*filter(None, single), *self.all_states]
+        return [*filter(None, (getattr(self, role) for role in ROLES)), *self.all_states]
 
     @property
     def all_states(self) -> list[str]:
@@ -66,18 +63,17 @@ class Roles(SimpleNamespace):
 def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     """Find the columns, and decide by types and by the first rows what the states are."""
     own, cost = bool(table.metadata.get("own")), given["cost"]
-    roles = Roles(kind="number", states=None, highest=None, dates=False)
-    for name, role in ROLES.items():
-        found = role.found == "always" or (own and role.found == "own")
-        column = name if given[name] is None and found else given[name]
-        optional = role.found == "default" or given[name] is None
-        setattr(roles, name, _column(table, name, column, role.holds, optional))
-    if own and roles.entity is None and "stream" in table.types:
-        roles.entity = "stream"
     if cost and given["reward"] != "reward":
         raise InputError("cost", cost, f"reward is given, too ({given['reward']}); name one")
-    column = cost or given["reward"]
-    roles.reward = _column(table, "cost" if cost else "reward", column, "number")
+    roles = Roles(kind="number", states=None, highest=None, dates=False)
+    for name, role in ROLES.items():
+        shown, column = ("cost", cost) if cost and name == "reward" else (name, given[name])
+        if column is None and (role.found == "always" or (own and role.found == "own")):
+            column = name
+        optional = role.found == "default" or given[name] is None
+        setattr(roles, name, _column(table, shown, column, role.holds, optional))
+    if own and roles.entity is None and "stream" in table.types:
+        roles.entity = "stream"
     if roles.terminated is None and given["terminated"] is not False:
         remedy = f"name the column that says where episodes end ({_names(table)}), or say"
         raise InputError("terminated", "missing", f"{remedy} terminated=False where they never do")
