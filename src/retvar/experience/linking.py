@@ -241,12 +241,12 @@ class Log:
         ratio = ", target / behaviour AS rho" if r.behaviour else ""
         self.columns |= {"rho": ratio} if ratio else {}
         dropped = " EXCLUDE (entity, place)" * bool(r.entity)
+        why = _case(where for where, *_ in checks)
         in_order = keys == ["n"] and not joins and not self.torn
+        order = "" if in_order else f"ORDER BY {', '.join(keys)}"
         self.work.execute(
-            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, "
-            f"{_case(where for where, *_ in checks)} AS why{ratio} FROM {source} {joins} "
-            + f"ORDER BY {', '.join(keys)}"
-            * (not in_order)
+            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, {why} AS why{ratio} "
+            f"FROM {source} {joins} {order}"
         )
         self.keys = keys[:-1]
         found = self.work.all(
