@@ -38,14 +38,10 @@ FORM = (
     "by name: if you trust where it comes from, say sb3:ALGORITHM:FILE, such as sb3:PPO:model.zip"
 )
 NORMALISED = {
-    "norm_reward": "normalised rewards are not the rewards, and neither are their returns; set "
-    "norm_reward = False",
+    "norm_reward": "returns of normalised rewards are others; set norm_reward = False",
     "training": "observations would change their meaning from step to step; set training = False",
 }
-OBSERVATIONS = (
-    "the model knows normalised observations only: give its VecNormalize as the environment, with "
-    "training = False and norm_reward = False"
-)
+OBSERVATIONS = "knows normalised observations only: give its VecNormalize as the environment"
 
 
 def action_selection(
