@@ -1,4 +1,4 @@
-"""Names of what well-known environments observe, from Gymnasium's documentation."""
+"""Names of what well-known environments observe, and their maps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from retvar.experience.observations import ObservationReader
 
-#: of the numbers of an observation, where the documentation has no table or long names
-NAMES: dict[str, tuple[str, ...]] = {
+NAMES: dict[str, tuple[str, ...]] = {  # of the numbers of an observation
     "MountainCar": ("position", "velocity"),
     "CartPole": ("position", "velocity", "angle", "spin"),
     "Pendulum": ("cos angle", "sin angle", "spin"),
@@ -46,8 +45,7 @@ def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[st
             for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
         ]
     if reader.width is not None:
-        own = getattr(env, "observation_names", None)
-        known = NAMES.get(kind) or own or documented_names(getattr(env, "__doc__", None))
+        known = NAMES.get(kind) or getattr(env, "observation_names", None) or ()
         found["names"] = list(known) if len(known) == reader.width else None
     return found
 
@@ -61,32 +59,3 @@ def _letters(env: Any) -> str:
     letters = np.where(np.asarray(env._cliff).ravel(), "C", " ")
     letters[env.start_state_index], letters[-1] = "S", "G"
     return "".join(letters)
-
-
-def documented_names(text: str | None) -> list[str]:
-    """Names of observations in the table that docstrings of Gymnasium's environments have.
-
-    Names of joints where they tell the numbers apart, otherwise the descriptions.
-
-    >>> documented_names('''
-    ... | Num | Observation | Min  | Max | Name (in XML file) | Type (Unit)    |
-    ... | --- | ----------- | ---- | --- | ------------------ | -------------- |
-    ... | 0   | its angle   | -Inf | Inf | thigh_joint        | angle (rad)    |
-    ... | 1   | its speed   | -Inf | Inf | thigh_joint        | velocity (m/s) |
-    ... ''')
-    ['thigh_joint', 'thigh_joint velocity']
-    """
-    form = r"^\s*\|\s*Num\s*\|\s*Observation\s*\|.*(\n\s*\|.*)*"
-    table = re.search(form, text or "", re.MULTILINE)
-    lines = table[0].strip().splitlines() if table else []
-    plain = (re.sub(r"\s*(?<![a-z])\([^)|]*\)", "", each.replace("`", "")) for each in lines)
-    head, *rows = [[" ".join(x.split()) for x in each.split("|")[1:-1]] for each in plain] or [[]]
-    rows = [row for row in rows if row[0].isdecimal() and len(row) == len(head)]
-    if not rows:
-        return []
-    joint = next((k for k, title in enumerate(head) if title.startswith("Name")), None)
-    if joint is not None:
-        joints = [row[joint] + " velocity" * ("velocity" in row[-1]) for row in rows]
-        if len(set(joints)) == len(joints):
-            return joints
-    return [row[head.index("Observation")] for row in rows]

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from retvar.experience.moves import Chunk
-from retvar.experience.stream import LARGEST_REWARD, Counts, Experience
+from retvar.experience.stream import Counts, Experience
 from retvar.mdp.linear_gaussian import LinearGaussian
 from retvar.support import arguments
-from retvar.support.errors import InputError
 
 CHUNK = 8_192  # transitions, about
 
@@ -40,12 +39,7 @@ def from_linear_gaussian(
 
     def source(counts: Counts) -> Iterator[Chunk]:
         first = 0  # row of the stream
-        walks = world.walks(streams, each, seed, block=max(CHUNK // streams, 1))
-        for states, rewards in walks:
-            largest = float(np.abs(rewards).max())
-            if not largest <= LARGEST_REWARD:
-                remedy = f"must be at most {LARGEST_REWARD:g} in size; scale the world down"
-                raise InputError("reward", f"{largest:g}", remedy)
+        for states, rewards in world.walks(streams, each, seed, block=max(CHUNK // streams, 1)):
             last = min(first + rewards.size, steps)
             rows = last - first
             yield {

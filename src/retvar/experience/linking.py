@@ -23,10 +23,7 @@ BETWEEN = chr(31)  # separates the parts of labels of several columns
 MOST_NAMED = 1_000  # states in which rewards are missing
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
-UNREADABLE = (
-    "{} in {:,} rows, and what is unreadable is rarely so at random; {}, correct the rows, or say "
-    "on_error='skip' to leave them out"
-)
+UNREADABLE = "{} in {:,} rows, rarely at random; {}, correct the rows, or say on_error='skip'"
 NUMBERS = "say thousands=',' or decimal=',' if numbers are written so"
 DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
 
@@ -241,12 +238,12 @@ class Log:
         ratio = ", target / behaviour AS rho" if r.behaviour else ""
         self.columns |= {"rho": ratio} if ratio else {}
         dropped = " EXCLUDE (entity, place)" * bool(r.entity)
+        why = _case(where for where, *_ in checks)
         in_order = keys == ["n"] and not joins and not self.torn
+        order = "" if in_order else f"ORDER BY {', '.join(keys)}"
         self.work.execute(
-            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, "
-            f"{_case(where for where, *_ in checks)} AS why{ratio} FROM {source} {joins} "
-            + f"ORDER BY {', '.join(keys)}"
-            * (not in_order)
+            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, {why} AS why{ratio} "
+            f"FROM {source} {joins} {order}"
         )
         self.keys = keys[:-1]
         found = self.work.all(

@@ -19,6 +19,7 @@ from retvar.experience.moves import describe_error
 from retvar.experience.observations import ObservationReader
 from retvar.mdp import Policy
 from retvar.simulation.streams import uniforms
+from retvar.support.arguments import array
 from retvar.support.errors import InputError
 from retvar.support.format import literal
 
@@ -27,7 +28,7 @@ Chooser = Callable[[Sequence[Any], Sequence[int]], Iterable[Any]]
 # from the current observations, and numbers of environments, to the actions of these
 BLOCK = 4_096  # random numbers drawn at a time
 POLICY = (
-    "must be 'random', an array of actions [state] or of probabilities [state, action] where "
+    "'random', an array of actions [state] or of probabilities [state, action] where "
     "observations are states and actions are numbered, a function of the observation, an object "
     "with predict(observation), or sb3:ALGORITHM:FILE"
 )
@@ -37,14 +38,10 @@ FORM = (
     "by name: if you trust where it comes from, say sb3:ALGORITHM:FILE, such as sb3:PPO:model.zip"
 )
 NORMALISED = {
-    "norm_reward": "normalised rewards are not the rewards, and neither are their returns; set "
-    "norm_reward = False",
+    "norm_reward": "returns of normalised rewards are others; set norm_reward = False",
     "training": "observations would change their meaning from step to step; set training = False",
 }
-OBSERVATIONS = (
-    "the model knows normalised observations only: give its VecNormalize as the environment, with "
-    "training = False and norm_reward = False"
-)
+OBSERVATIONS = "knows normalised observations only: give its VecNormalize as the environment"
 
 
 def action_selection(
@@ -77,7 +74,7 @@ def action_selection(
         own: Selector = policy
         select = lambda _: _validated(own, space)  # noqa: E731
     elif isinstance(policy, str) or reader.states is None or not isinstance(space, Discrete):
-        raise InputError("policy", literal(policy), POLICY)
+        raise InputError("policy", literal(policy), f"must be {POLICY}")
     else:
         kind, table = _table(policy, reader.states, space)
         name, select = f"an array of {kind}", _drawing(table, space, reader, seed)
@@ -128,10 +125,7 @@ def _random_numbers(
 
 def _table(policy: Any, states: int, space: Any) -> tuple[str, Any]:
     """An array of actions [state] or of probabilities [state, action]: which, as the latter."""
-    try:
-        table = policy.probabilities if isinstance(policy, Policy) else np.asarray(policy)
-    except Exception:  # no memory for it, or an error of its own
-        table = np.zeros(0, dtype=object)
+    table = policy.probabilities if isinstance(policy, Policy) else array("policy", policy, POLICY)
     if table.ndim == 2 and table.dtype.kind in "biuf":
         probabilities = Policy(table).probabilities
         if probabilities.shape != (states, int(space.n)):
@@ -139,7 +133,7 @@ def _table(policy: Any, states: int, space: Any) -> tuple[str, Any]:
             raise InputError("policy", found, f"must be for {states} states × {space.n} actions")
         return "probabilities", probabilities
     if table.dtype.kind not in "iu" or table.shape != (states,):
-        remedy = f"{POLICY}: here {states:,} numbers of actions"
+        remedy = f"must be {POLICY}: here {states:,} numbers of actions"
         raise InputError("policy", literal(policy), remedy)
     for state, action in enumerate(table.tolist()):
         if not space.start <= action < space.start + space.n:
@@ -173,8 +167,8 @@ def _validating(space: Any) -> Selector:
     def valid(given: Any) -> Any:
         answer = given
         if numbered:
-            array = np.asarray(given)
-            answer = array.item() if array.size == 1 and array.dtype.kind in "iu" else None
+            one = np.asarray(given)
+            answer = one.item() if one.size == 1 and one.dtype.kind in "iu" else None
         elif isinstance(space, Box):
             with contextlib.suppress(TypeError, ValueError):
                 answer = np.asarray(given, dtype=space.dtype)

@@ -17,11 +17,13 @@ log = logging.getLogger("retvar")
 
 
 class Role(NamedTuple):
-    """What a column must hold, and whether it is found by its name where it is not named."""
+    """What a column must hold, and where it is found by its name without being named.
+
+    That is by 'default' (of the argument), 'always', or in files that retvar wrote: its 'own'.
+    """
 
     holds: str  #: 'number', 'flag', 'time' or 'label'
-    found: str = ""  #: 'default': the name of the role is the default of the argument; 'always'; or
-    # 'own': only in files that retvar wrote
+    found: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)  #: of the numbers of a transition
 
 
@@ -196,8 +198,8 @@ def _kind(table: Table, roles: Roles, several: bool, states: Any) -> str:
 
 def _kind_of_several(table: Table, facts: dict[str, Any]) -> str:
     """Observations where all columns hold numbers, otherwise labels."""
-    readable = {name for name in facts if table.kind(name) in {*NUMBERS, "text"}}
-    numeric = {name: name in readable and 2 * f.numbers >= f.present + bool(f.present)
+    readable = [name for name in facts if table.kind(name) in {*NUMBERS, "text"}]
+    numeric = {name: name in readable and (2 * f.numbers > f.present or not f.present)
                for name, f in facts.items()}  # fmt: skip
     fractions = [name for name, f in facts.items() if numeric[name] and f.fractions]
     if fractions and not all(numeric.values()):

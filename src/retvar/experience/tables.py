@@ -202,10 +202,8 @@ def _frame(columns: Mapping[Any, Any]) -> Any:
             column = given if isinstance(given, list | tuple | range) else np.asarray(given)
             wide: Any = np.asarray(column).T if np.ndim(column) == 2 else []
             many = {f"{name}_{k}": x for k, x in enumerate(wide)}
-            found |= many or {arguments.text("column", name): column}
+            found |= many or {str(name): column}
         return pandas.DataFrame(found)
-    except InputError:
-        raise
     except Exception as error:  # a list may hold anything
         lengths = {name: np.shape(column) for name, column in found.items()}
         raise InputError("columns", lengths, f"cannot be read: {error}") from None
