@@ -97,10 +97,7 @@ def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
 
 
 def _merged_edges(mdp: MDP, taken: list[int]) -> list[tuple[int, ...]]:
-    """Groups of edges drawn as one arrow: equal ones if there are many, otherwise single edges.
-
-    Where more than three different edges join two states, all of them become one arrow.
-    """
+    """Edges drawn as one arrow: if there are many, equal ones, or all between two states."""
     e = mdp.edges
     table = np.stack([e.state, e.next_state, e.reward, e.reward_std, e.gamma], axis=1)
     rows = {i: tuple(table[i].tolist()) for i in taken}
@@ -319,11 +316,7 @@ def _loops(state: int, ways: list[int], nodes: Nodes) -> tuple[Points, Array]:
 
 
 def _arcs(a: int, b: int, ways: list[int], sizes: Points, nodes: Nodes) -> tuple[Points, Array]:
-    """Parallel arcs, forwards or backwards [route, arrow, point]; straight ones cost least.
-
-    High ones are rounder. A positive skew raises them near their start, a negative one near their
-    end.
-    """
+    """Parallel arcs [route, arrow, point], raised near an end by skew; straight ones cost least."""
     (start, end), count = nodes.centre[[a, b]], len(ways)
     along, length = end - start, abs(end - start)
     room = np.max(sizes.real * abs(along.imag) + sizes.imag * abs(along.real)) / length
@@ -388,11 +381,7 @@ def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, fl
 
 
 def _costs(own: int, spots: Points, curves: Points, half: complex, nodes: Nodes) -> Array:
-    """Cost of spots.
-
-    By their own arrow: least in its middle, where much of it stays visible;
-    by nodes and heads that they overlap; by other arrows that they cover or touch.
-    """
+    """Costs of spots: least in the middle of the arrow, away from nodes, heads and other arrows."""
     line, side = curves[own], np.repeat(np.abs(SIDES), ALONG.size)
     hidden = _outside(line - spots[:, None], half) < LABEL_MARGIN
     step = np.sum(np.abs(np.diff(line))) / POINTS
