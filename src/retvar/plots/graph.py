@@ -274,17 +274,15 @@ def route(arrows: Sequence[Arrow], sizes: Points, nodes: Nodes) -> Points:
     for k, arrow in enumerate(arrows):
         a, b = sorted((arrow.source, arrow.target), key=lambda i: nodes.centre[i].round(6))
         pairs[a, b].append(k)
-    groups = []
+    groups, curves = [], np.zeros((len(arrows), POINTS), dtype=complex)
     for a, b in sorted(pairs, key=lambda p: np.abs(np.diff(nodes.centre[list(p)])).round(6)):
         own = sorted(pairs[a, b], key=lambda k: arrows[k].source != a)
         ways = [1 if arrows[k].source == a else -1 for k in own]
         found, costs = _loops(a, ways, nodes) if a == b else _arcs(a, b, ways, sizes[own], nodes)
+        curves[own] = found[np.argmin(costs)]
         hit = np.any(nodes.gaps(found[..., ::2]) < CLOSE, axis=2)
         hit[..., [a, b]] = False
         groups.append((own, found, costs + 8 * hit.sum(axis=(1, 2))))
-    curves = np.zeros((len(arrows), POINTS), dtype=complex)
-    for own, found, costs in groups:
-        curves[own] = found[np.argmin(costs)]
     for _, (own, found, costs) in product(range(ROUNDS), groups):
         others, least = np.delete(curves, own, axis=0)[:, ::2], np.inf
         for k in np.argsort(costs, kind="stable"):
@@ -356,8 +354,8 @@ def _conflicts(line: Points, others: Points) -> float:
     return 4 * float(touching) + int(crossed.sum())
 
 
-def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, float]:
-    """Centres of labels of half the size `half`, and the cost of those that fit badly."""
+def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, int]:
+    """Centres of labels of half the size `half`, and how badly some fit; 0: all fit well."""
     ahead = curves[:, ALONG + 1] - curves[:, ALONG - 1]
     across, x, y = 1j * ahead / np.abs(ahead), half.real[:, None], half.imag[:, None]
     across *= np.abs(across.real) * x + np.abs(across.imag) * y + LABEL_MARGIN + 0.03
@@ -377,7 +375,7 @@ def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, fl
         choice[i] = int(np.argmin(costs(i)))
     found = np.array([costs(i)[k] for i, k in choice.items()])
     places = [choice.get(i, 0) for i in range(len(curves))]
-    return spots[np.arange(len(curves)), places], float(found.sum(where=found >= COVER))
+    return spots[np.arange(len(curves)), places], int(np.sum(found // COVER))
 
 
 def _costs(own: int, spots: Points, curves: Points, half: complex, nodes: Nodes) -> Array:
