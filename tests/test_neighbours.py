@@ -88,7 +88,7 @@ def test_nothing_varied_is_said():
     found = alone(np.random.default_rng(4).uniform(size=(100, 1)), np.zeros(100)).at([[0.5]])
     assert found.std[0] == 0.0
     assert found.note[0] == "nothing varied"
-    assert np.isnan(found.interval(0.9)).all()  # how sure that is, is not known
+    assert np.isnan(found.std_interval(0.9)).all()  # how sure that is, is not known
 
 
 def test_more_neighbours_are_taken_where_nothing_bends_and_fewer_where_it_does():
@@ -123,7 +123,7 @@ def test_far_places_are_not_answered():
     assert found.note[0] == ""
     assert found.note[1].startswith("far from the data (distance 1")
     assert_allclose(found.distance[1], 29.0 / x[:, 1].std(), rtol=0.05)
-    assert_array_equal(np.isnan(found.interval(0.9)), [[False, True, True]] * 2)
+    assert_array_equal(np.isnan(found.std_interval(0.9)), [[False, True, True]] * 2)
 
 
 def test_a_place_with_few_episodes_around_it_is_far():

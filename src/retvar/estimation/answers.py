@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
-from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.results import estimates, label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
-from retvar.estimation.states import StateEstimator
 from retvar.experience.stream import Experience
 from retvar.online.bootstrap import half_width
 from retvar.support import arguments
@@ -179,45 +177,39 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     experience, estimator, visits = found.experience, found.estimator, found.monitor.visits
     level = found.monitor.level if level is None else arguments.level("level", level)
     at = find_state(experience, state, len(getattr(visits, "counts", ())))
-    if experience.width is not None:  # the place is that of its region
-        name, place = at.tolist(), 0 if visits is None else int(visits.cells(at[None])[0])
-    else:
-        name, place = at if experience.labels is None else experience.labels[at], at
-    note = _note(experience, estimator, visits, at)
+    labels, row = experience.labels, np.array([at])
+    name = at.tolist() if row.ndim > 1 else at if labels is None else labels[at]
+    note = _note(experience, estimator, visits, row)
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)
         return Answer(name, nothing, nothing, UNKNOWN, level, note)
-    columns = estimates(estimator, np.array([at]), level)
-    known = {name: float(column[0]) for name, column in columns.items()}
-    shapes = {
-        x: Interval(known[x], known.get(f"{x}_low", math.nan), known.get(f"{x}_high", math.nan))
+    columns = estimates(estimator, row, level)
+    value, std, *more = (
+        Interval(*(float(columns.get(x + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
         for x in ("value", "std", *SHAPES.values())
-        if x in known
-    }
-    value, std = shapes.pop("value"), shapes.pop("std")
-    ends, doubt, here = UNKNOWN, "", False
-    if isinstance(estimator, LeastSquaresEstimator) and not math.isnan(value.estimate):
+    )
+    shapes = {x: own for x, own in zip(SHAPES.values(), more, strict=True) if x in columns}
+    known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
+    if known and isinstance(estimator, LeastSquaresEstimator):
         ends, doubt, here = _return_interval(estimator, at, level)
     if shapes:
         doubt = estimator.note(at)
-    check = found.self_check
-    wrong = check.warning_at(place) if check.disagrees and not math.isnan(value.estimate) else ""
+    place = 0 if visits is None else int(visits.cells(row)[0])
+    wrong = found.self_check.warning_at(place) if known else ""
     notes = "; ".join(filter(None, (note, doubt, wrong)))
     return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
 
 
-def _note(experience: Experience, estimator: Any, visits: Any, at: Any) -> str:
+def _note(experience: Experience, estimator: Any, visits: Any, row: Any) -> str:
     """A word where a state or observation is unknown, or its estimate weak."""
-    if isinstance(estimator, ObservationEstimator):
-        return str(estimator.spread(at[None]).note[0])
-    if visits is None or not visits.known(np.array([at]))[0]:
-        return NEVER if experience.width is None else NO_VISIT_NEAR
-    if isinstance(estimator, StateEstimator):
-        estimator.add_errors([at])
-        return str(estimator.solution.note[at])
+    vector, fitted = row.ndim > 1, isinstance(estimator, LeastSquaresEstimator)
+    if not (vector and fitted) and (visits is None or not visits.known(row)[0]):
+        return NO_VISIT_NEAR if vector else NEVER
+    if fitted:
+        return str(estimator.note(row[0]))
     bounds = (experience.low, -1), (experience.high, 1)
-    outside = (end is not None and bool((sign * (at - end) > 0).any()) for end, sign in bounds)
-    return NO_VISIT_NEAR if experience.width is not None and any(outside) else ""
+    outside = (end is not None and bool((sign * (row[0] - end) > 0).any()) for end, sign in bounds)
+    return NO_VISIT_NEAR if vector and any(outside) else ""
 
 
 def _return_interval(

@@ -149,14 +149,7 @@ class Check(Shown):
         own = (p for p in self.places if p.place == place and p.kind == DISAGREES)
         return next((f"{CONTRADICTED} here: {p.words}" for p in own), self.warning)
 
-    @property
-    def verdicts(self) -> Check:
-        """The verdicts alone, which are one line as text."""
-        return replace(self, data=None)
-
     def __str__(self) -> str:
-        if self.data is not None:
-            return self.summary()
         if self.value is None:
             return self.reason
         if self.cut_off and not self.value.returns and not self.disagrees:
@@ -257,10 +250,9 @@ class ScoredReturns:
         varying = own[self.varies[own]]
         if own.size and not varying.size:
             return judge_without_spread(self.error[own], ROUNDING * self.scale)
-        std = np.sqrt(self.variance[varying])
-        errors, share = self._errors(varying), _mean(self.share[varying])
-        missing = self.missing[varying] / std**2
-        return _verdicts(self.error[varying] / std, missing, share, tests, errors)
+        variance, share = self.variance[varying], _mean(self.share[varying])
+        z, missing = self.error[varying] / np.sqrt(variance), self.missing[varying] / variance
+        return _verdicts(z, missing, share, tests, self._errors(varying))
 
     def _errors(self, own: NDArray[Any]) -> tuple[float, float]:
         """Standard errors: of the value, in std, and of the logarithm of the std; 0 if unknown."""

@@ -422,7 +422,9 @@ def estimate(
         "level": level, "seed": seed, "actions": actions,
     }  # fmt: skip
     if resume is not None:
-        settings.refuse_beside_resume(learner=learner, **given)
+        beside = {name: own for name, own in given.items() if name != "seed"}
+        why = "comes from the saved estimator; leave it out"
+        settings.refuse(why, {"learner": learner, **beside})
         found = _resumed(experience, arguments.path("resume", resume))
     else:
         create = settings.Settings(experience, learner, **given)
@@ -442,7 +444,6 @@ def _resumed(experience: Experience, path: Path) -> Estimate:
     saved = files.load(path)
     if files.has_actions(saved):
         experience = by_action(experience)
-    settings.refuse_discounts_given_twice(saved.description, experience)
     monitor = files.restore_monitor(path, saved, experience)
     if RESUMED not in monitor.remarks and not monitor.off_policy:
         monitor.remarks.append(RESUMED)

@@ -6,13 +6,13 @@ They have the methods of an online estimator, so that whatever asks one can ask 
 from __future__ import annotations
 
 import math
-from functools import cached_property, partialmethod
+from functools import partialmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.return_intervals import Calibration, ReturnsByState
+from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.returns import OwnDiscounts, discounts
 from retvar.experience.moves import Moves
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
@@ -23,7 +23,7 @@ from retvar.td.learners import Learner, from_dict
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
-QUANTITIES = ("value", "mean", "variance", "std")
+QUANTITIES = ("value", "variance", "std")
 FORMAT = 1  # of saved files
 LIMITS = {
     "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
@@ -55,17 +55,15 @@ class LeastSquaresEstimator(OwnDiscounts):
     computed: ClassVar[tuple[str, ...]]  #: cached properties that rest on the transitions so far
     state_limits: tuple[float, float]  #: beyond which a state is bad
     # what a kind provides: features of a state or observation, as a list; a method that adds the
-    # transitions of a chunk, those of one trajectory after the other; estimates for a column of
-    # states, NaN where the log does not determine them
+    # transitions of a chunk, those of one trajectory after the other
     features: Any
     add: Any
-    predict: Any
     _all_states: Any  # the states that are meant where none is named
-    _ends: Any  # ends of the intervals of "value" or "std" for a column of states
+    _look_up: Any  # everything that is known, and where a column of states is in it
     _fitted: Any  # value and std for a column of states, from the part that does not calibrate
-    _calibration_returns: Any  # returns that calibrate, completed, and where they began
+    calibration: Any  # scores of the returns that the fit has not seen
     _cut_off: Any  # whether much of each of them was cut off
-    returns_by_state: ReturnsByState | None = None  # returns that calibrate, where there are states
+    returns_by_state: Any = None  # returns that calibrate, where there are states
     _saved: Any  # header and arrays of a file
     _restore: Any  # takes them from there
 
@@ -131,9 +129,27 @@ class LeastSquaresEstimator(OwnDiscounts):
             return self.predict(self._all_states(), what)
         return float(self.predict([state], what)[0])
 
-    value = mean = partialmethod(_ask, "value")
+    value = partialmethod(_ask, "value")
     variance = partialmethod(_ask, "variance")
     std = partialmethod(_ask, "std")
+
+    def predict(self, states: Any, what: str = "value") -> Array:
+        """``"value"``, ``"variance"`` or ``"std"`` for a column of states or rows of observations.
+
+        NaN where the log does not determine it; :meth:`note` says why.
+        """
+        arguments.choice("what", what, QUANTITIES)
+        found, at = self._look_up(states)
+        return np.array(getattr(found, what)[at])
+
+    def add_errors(self, states: Any) -> None:
+        """Compute standard errors of these states, where they are not known yet."""
+
+    def note(self, state: Any) -> str:
+        """A word where an estimate is missing or weak."""
+        self.add_errors([state])
+        found, at = self._look_up([state])
+        return str(found.note[at][0])
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
@@ -142,7 +158,10 @@ class LeastSquaresEstimator(OwnDiscounts):
         level, what = arguments.level("level", level), arguments.choice("what", what, QUANTITIES)
         if states is None or state is not None:
             states = self._all_states() if state is None else [state]
-        low, high = self._ends(states, "value" if what in ("value", "mean") else "std", level)
+        self.add_errors(states)
+        found, at = self._look_up(states)
+        ends = found.value_interval(level) if what == "value" else found.std_interval(level)
+        low, high = (end[at] for end in ends)
         if what == "variance":
             low, high = low**2, high**2
         return (low, high) if state is None else (float(low[0]), float(high[0]))
@@ -158,13 +177,6 @@ class LeastSquaresEstimator(OwnDiscounts):
             return -math.inf, math.inf
         horizon = 1.0 / (1.0 - gamma)
         return min(low, low * horizon), max(high, high * horizon)
-
-    @cached_property
-    def calibration(self) -> Calibration:
-        """Scores of the returns that the fit has not seen."""
-        total, start = self._calibration_returns()
-        value, std = self._fitted(start)
-        return Calibration.of(total, value, std, self._cut_off())
 
     def _lacking(self, level: float, sides: int = 2) -> str:
         """Why there are no return intervals of this level; empty where there are."""

@@ -27,15 +27,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
-from scipy.stats import t as student
 
 from retvar.estimation.episodes import EpisodeLog, missing
-from retvar.support import arguments
+from retvar.estimation.least_squares import around_std
 from retvar.td.jit import compiled
 
 __all__ = ["LocalSpread", "Neighbours", "neighbours_of"]
@@ -64,7 +63,6 @@ TINY = 1e-300
 FLOOR = 1e-12  # smallest variance, over the mean square of e
 REACH = 1.001  # h, over the distance of the farthest neighbour
 NORMAL_KURTOSIS = 3.0
-SHIFT_LIMIT = 50.0  # largest exponent of an interval of the std
 MEAN, VARIANCE, KURTOSIS, DF = range(4)  # what a local fit finds
 
 FAR_AWAY = "far from the data (distance {:.2g})"
@@ -87,7 +85,7 @@ class LocalSpread:
     note: NDArray[np.str_]  #: empty, or why an estimate is missing or weak
 
     @classmethod
-    def joined(cls, parts: list[LocalSpread]) -> LocalSpread:
+    def joined(cls, parts: list[Self]) -> Self:
         """The spread at the places of all parts."""
         return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
@@ -96,12 +94,9 @@ class LocalSpread:
         """Standard deviation of the return."""
         return np.sqrt(self.variance)
 
-    def interval(self, level: float) -> tuple[Array, Array]:
-        """Std × exp(± t × standard error of log std); approximate."""
-        share = 0.5 + arguments.level("level", level) / 2
-        reach = student.ppf(share, np.maximum(self.df, 1.0)) * self.log_error
-        reach = np.minimum(reach, SHIFT_LIMIT)
-        return self.std * np.exp(-reach), self.std * np.exp(reach)
+    def std_interval(self, level: float) -> tuple[Array, Array]:
+        """Approximate interval of the std."""
+        return around_std(self.std, self.log_error, self.df, level)
 
 
 class _Near(NamedTuple):

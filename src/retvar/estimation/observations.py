@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from retvar.estimation.bases import Base, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog, gathered
-from retvar.estimation.least_squares_estimator import QUANTITIES, LeastSquaresEstimator
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.stack import Place, Stack
 from retvar.experience.moves import Moves
@@ -92,18 +92,11 @@ class ObservationEstimator(LeastSquaresEstimator):
             self._answered[:] = [(key, self.solution.at(points))]
         return self._answered[0][1]
 
-    def predict(self, states: Any, what: str = "value") -> Array:
-        """Estimates for rows of observations; NaN far from the data."""
-        arguments.choice("what", what, QUANTITIES)
-        found = getattr(self.spread(states), "value" if what == "mean" else what)
-        return np.array(found)
+    def _look_up(self, states: Any) -> tuple[Place, slice]:
+        return self.spread(states), slice(None)
 
     def _all_states(self) -> Any:
         raise InputError("state", None, "must be given: there is no list of all observations")
-
-    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
-        found = self.spread(states)
-        return found.value_interval(level) if what == "value" else found.interval(level)
 
     @property
     def remarks(self) -> list[str]:

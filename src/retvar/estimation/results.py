@@ -218,15 +218,8 @@ def _settings(found: Any) -> dict[str, Any]:
 
 def _remarks(experience: Any, estimator: Any) -> list[str]:
     """What readers of the intervals should know, and what the numbers of actions mean."""
-    told = []
-    if (own := getattr(estimator, "remarks", None)) is not None:
-        told = list(own)
-    elif isinstance(estimator, ObservationEstimator):
-        told = ["spread from neighbours in other episodes; intervals are approximate"]
-    elif isinstance(estimator, StateEstimator):
-        if estimator.solution.probes:
-            told = ["standard errors rest on random probes, for the most visited states only"]
-    elif estimator.features[0].states is None:
+    told = list(getattr(estimator, "remarks", ()))
+    if estimator.by != "least_squares" and estimator.features[0].states is None:
         told = ["with features the spread tends to be too large; intervals are approximate"]
     if experience.pairs and experience.width is not None and experience.actions:
         names = (f"{k} = {label}" for k, label in enumerate(experience.actions))
