@@ -99,7 +99,7 @@ def returns_inside(case, logs, rng):
     shares = []
     for _ in range(logs):
         log = world.log(rng, case.rows)
-        found = StateEstimator(rv.Direct(alpha=0.0, gamma=0.9, lam=1.0), n)
+        found = StateEstimator(rv.Direct(alpha=0.0, gamma=None, lam=1.0), n)
         moves = Moves()
         moves.append({name: x for name, x in log.items() if name != "lam"})
         found.read(moves)
