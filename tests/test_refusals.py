@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import retvar as rv
-from retvar.sweep import bootstrap_interval, compare, paired_difference
+from retvar.sweep import bootstrap_interval, compare
 from tests.test_statistics import swept
 
 CHAIN, COMPLEX = rv.domains.chain(), rv.domains.complex_mdp()
@@ -259,7 +259,6 @@ COMPARISONS = [
     ("options", lambda: compare(SWEPT, most=2)),
     ("where['alpha']", lambda: compare(SWEPT, where={"alpha": 9})),
     ("where['alpha']", lambda: compare(SWEPT, where={"alpha": []})),
-    ("b", lambda: paired_difference(SWEPT, "Direct 0", "Centred")),
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------ the test

@@ -18,7 +18,6 @@ from retvar.sweep import (
     compare,
     holm,
     interquartile_mean,
-    paired_difference,
     signed_rank,
 )
 from retvar.sweep.run_errors import contenders
@@ -158,48 +157,44 @@ def test_holm_rejects_step_by_step(p):
         assert {k for k, x in enumerate(found) if x <= level} == rejected
 
 
-# ---------------------------------------------------------------------- paired differences
+# ---------------------------------------------------------------------- pairs of runs
 
 
-def test_paired_differences_have_the_variance_that_pairing_promises():
-    """The common effect of the stream cancels: widths are those of Va + Vb − 2 Cov, within 20%."""
+def test_paired_ratios_have_the_variance_that_pairing_promises():
+    """The common factor of the stream cancels: widths are those of Va + Vb − 2 Cov, within 20%."""
     random = np.random.default_rng(1)
-    stream, own = 10 + random.normal(0, 2.0, 200), random.normal(0, 0.1, (2, 200))
-    a, b = stream + own[0] + 0.05, stream + own[1]
-    found = paired_difference(pair(a, b), "Direct 0", "VTD 1")
-    width = float(found.high[0] - found.low[0])
-    gaps = own[0] - own[1]
+    stream, own = random.normal(3, 2.0, 400), random.normal(0, 0.1, (2, 400))
+    a, b = np.exp(stream + own[0] + 0.05), np.exp(stream + own[1])
+    found = row(compare(pair(a, b)), domain="d0")
+    low, high = np.log(found.low.item()), np.log(found.high.item())
+    gaps = (own[0] - own[1])[1::2]
     trimmed = gaps[np.abs(gaps - np.median(gaps)).argsort()[:100]]
     huber = (np.sum((trimmed - trimmed.mean()) ** 2) + 100 * trimmed.max() ** 2) / 200 / 0.25
-    assert width == pytest.approx(2 * 1.96 * np.sqrt(huber / 200), rel=0.2)
-    unpaired = bootstrap_interval(a).high - bootstrap_interval(a).low
-    assert width < unpaired / 5
-    assert found.low.item() < 0.05 < found.high.item()
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(huber / 200), rel=0.2)
+    unpaired = bootstrap_interval(np.log(a[1::2]))
+    assert high - low < (unpaired.high - unpaired.low) / 5
+    assert low < 0.05 < high
 
 
-@pytest.mark.parametrize("relative", [False, True])
-def test_differences_are_symmetric_under_exchange(relative):
+def test_ratios_are_inverted_under_exchange():
     random = np.random.default_rng(4)
-    data = pair(random.lognormal(size=21), random.lognormal(size=21))
-    one = paired_difference(data, "Direct 0", "VTD 1", relative=relative)
-    other = paired_difference(data, "VTD 1", "Direct 0", relative=relative)
-    name, back = ("ratio", lambda x: 1 / x) if relative else ("difference", lambda x: -x)
-    np.testing.assert_allclose(other[name], back(one[name]))
-    np.testing.assert_allclose(other.low, back(one.high))
-    np.testing.assert_allclose(other.high, back(one.low))
-    np.testing.assert_allclose(other.better, 1 - one.better)
-    np.testing.assert_allclose(other.p, one.p)
+    errors = random.lognormal(size=(2, 21))
+    one, other = (row(compare(pair(*each)), domain="d0") for each in (errors, errors[::-1]))
+    for name, opposite in (("ratio", "ratio"), ("low", "high"), ("high", "low")):
+        assert other[name].item() == pytest.approx(1 / one[opposite].item())
+    assert other.better.item() == pytest.approx(1 - one.better.item())
+    assert other.p.item() == pytest.approx(one.p.item())
 
 
 def test_diverged_runs_are_worse_than_all_others_and_are_counted():
-    a, b = np.full(12, 2.0), np.full(12, 1.0)
-    a[:2], b[1] = np.nan, np.nan
-    found = paired_difference(pair(a, b), "Direct 0", "VTD 1")
-    assert found.difference.item() == 1.0
+    a, b = np.full(24, 2.0), np.full(24, 1.0)
+    a[[1, 3]], b[3] = np.nan, np.nan  # of the runs that judge
+    found = row(compare(pair(a, b)), domain="d0")
+    assert found.ratio.item() == pytest.approx(2.0)
     assert found.better.item() == pytest.approx(0.5 / 12)
-    assert (found.diverged_a.item(), found.diverged_b.item()) == (2, 1)
-    a[:6] = np.nan
-    assert paired_difference(pair(a, b), "Direct 0", "VTD 1").difference.item() == np.inf
+    assert 12 * np.array([found.diverged_a, found.diverged_b]) == pytest.approx([2, 1])
+    a[:13] = np.nan
+    assert row(compare(pair(a, b)), domain="d0").ratio.item() == np.inf
 
 
 # ---------------------------------------------------------------------- contenders
@@ -423,11 +418,10 @@ def test_the_least_possible_p_says_whether_a_difference_can_be_significant(domai
 
 @pytest.mark.parametrize("chosen", [[0, 3], [0, 0, 2]])
 def test_methods_that_cannot_be_matched_are_compared_only_at_their_best(chosen):
-    """With one learner of each the best are those two: their paired difference, on judging runs."""
+    """With one learner of each, the best are those two: the ratio of errors in judging runs."""
     data = lucky(np.random.default_rng(0), 2, 8, settings=(2, 2)).isel(learner=chosen)
     found = compare(data)
     assert found.data.settings.values.tolist() == ["best"]
-    judging = data.isel(run=slice(1, None, 2)).isel(learner=[0, -1])
-    names = judging.learner.values
-    wanted = paired_difference(judging, names[0], names[1], relative=True)
-    assert found.data.ratio[0, 0, 0, :2].values == pytest.approx(wanted.ratio.values)
+    one, other = np.log(data.variance_rmse.values[:, [0, -1], 0, 1::2]).swapaxes(0, 1)
+    wanted = np.exp(interquartile_mean(one - other, axis=-1))
+    assert found.data.ratio[0, 0, 0, :2].values == pytest.approx(wanted)

@@ -24,7 +24,7 @@
 True
 """
 
-from retvar.sweep.comparison import Comparison, compare, paired_difference
+from retvar.sweep.comparison import Comparison, compare
 from retvar.sweep.plan import Plan
 from retvar.sweep.results import collect, save
 from retvar.sweep.run_errors import ComparisonOptions, Finished, finished
@@ -42,5 +42,5 @@ __all__ = [
     "CellSize", "Comparison", "ComparisonOptions", "Dask", "Domain", "Finished", "Interval",
     "Learners", "Local", "Plan", "Points", "Range", "Status", "Store", "Sweep",
     "bootstrap_interval", "collect", "compare", "finished", "holm", "interquartile_mean",
-    "paired_difference", "retry", "run", "save", "signed_rank", "status",
+    "retry", "run", "save", "signed_rank", "status",
 ]  # fmt: skip

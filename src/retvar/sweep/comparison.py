@@ -12,7 +12,7 @@ import numpy as np
 
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import align, count, listed
+from retvar.support.format import align, count
 from retvar.support.html import Shown, preformatted
 from retvar.sweep.run_errors import (
     JUDGING,
@@ -22,7 +22,7 @@ from retvar.sweep.run_errors import (
     RunErrors,
     errors_of,
 )
-from retvar.sweep.statistics import Array, centre, difference, holm, log_ratio, signed_rank
+from retvar.sweep.statistics import Array, centre, holm, log_ratio, signed_rank
 
 if TYPE_CHECKING:
     import xarray
@@ -33,75 +33,6 @@ TITLES = {
     "typical": "both at the same settings, the median over all",
 }
 ALL = "all"
-
-
-def paired_difference(
-    data: xarray.Dataset,
-    a: str,
-    b: str,
-    options: ComparisonOptions | None = None,
-    *,
-    relative: bool = False,
-    **keywords: Any,
-) -> xarray.Dataset:
-    """The difference between the errors of two learners, paired by run on common streams.
-
-    A run in which one learner diverged is an infinite difference, one in which both did is 0; the
-    interquartile mean stays finite for up to a quarter of such runs.
-
-    Parameters
-    ----------
-    data
-        A collected sweep, or a simulation with ``keep="runs"``.
-    a, b
-        Labels of two learners.
-    options
-        :class:`ComparisonOptions`; its fields may also be given as keywords. `over` has no effect:
-        domains are compared one by one.
-    relative
-        Compute the ratio of the errors, a's over b's, instead of the difference.
-
-    Returns
-    -------
-    xarray.Dataset
-        For each domain ``difference`` (or ``ratio``) with ``low`` and ``high``; ``better``, the
-        share of runs in which a has the smaller error (equal ones count half); ``p`` of
-        :func:`signed_rank`; ``diverged_a`` and ``diverged_b``, the numbers of runs that diverged.
-
-    Examples
-    --------
-    >>> import retvar as rv
-    >>> learners = {"slow": rv.Direct(alpha=0.001), "quick": rv.Direct(alpha=0.01)}
-    >>> how = {"steps": 500, "runs": 20, "seed": 0, "keep": "runs"}
-    >>> record = rv.Record(at=[500], rmse=True)
-    >>> runs = rv.simulate(rv.domains.complex_mdp(), learners, record=record, **how)
-    >>> paired_difference(runs, "slow", "quick").better.item()
-    0.0
-    """
-    import xarray
-
-    options = ComparisonOptions.of(options, **keywords)
-    errors = errors_of(data, options)
-    for field, label in (("a", a), ("b", b)):
-        if label not in errors.learners:
-            raise InputError(field, label, f"is none of the learners: {listed(errors.learners)}")
-    left, right = (errors.values[:, errors.learners.index(label)] for label in (a, b))
-    gaps = (log_ratio if relative else difference)(left, right)
-    low, middle, high = (np.exp(x) if relative else x for x in options.interval(gaps))
-    columns = {
-        "ratio" if relative else "difference": middle,
-        "low": low,
-        "high": high,
-        "better": _wins(gaps).mean(axis=-1),
-        "p": np.array([signed_rank(row) for row in gaps]),
-        "diverged_a": np.isinf(left).sum(-1),
-        "diverged_b": np.isinf(right).sum(-1),
-    }
-    return xarray.Dataset(
-        {name: ("domain", column) for name, column in columns.items()},
-        {"domain": errors.domains},
-        {"a": a, "b": b, "what": options.what, "at": errors.moment, "level": options.level},
-    )
 
 
 def compare(

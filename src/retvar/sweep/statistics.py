@@ -191,12 +191,6 @@ def log_ratio(a: Array, b: Array) -> Array:
         return np.where(np.isclose(a, b, rtol=EQUAL, atol=0.0), 0.0, np.log(a) - np.log(b))
 
 
-def difference(a: Array, b: Array) -> Array:
-    """Differences a − b; 0 where both are equal except for rounding, or both infinite."""
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isclose(a, b, rtol=EQUAL, atol=0.0), 0.0, a - b)
-
-
 def centre(x: Array, axis: Any = -1) -> Array:
     """The interquartile mean over runs, then over domains; 0 where opposite infinities cancel."""
     for _ in np.atleast_1d(axis):  # the last axis, or the last two
