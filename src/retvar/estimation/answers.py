@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from dataclasses import dataclass, field
@@ -120,28 +121,22 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
                     return k
         remedy = f"is not a state of {experience.name}; they are {listed(labels)}"
         raise InputError("state", state, remedy)
-    number = state
-    if isinstance(state, str):
-        names = [_loose(name) for name in experience.state_names or ()]
-        text = _loose(state)
-        number = names.index(text) if text in names else int(text) if text.isdecimal() else None
-    if not arguments.is_integer(number) or not 0 <= number < size:
-        raise InputError("state", state, f"must be the number of a state, 0 to {size - 1}")
-    return int(number)
+    names, text = [_loose(name) for name in experience.state_names or ()], _loose(state)
+    if isinstance(state, str) and (text in names or text.isdecimal()):
+        state = names.index(text) if text in names else int(text)
+    return arguments.integer("state", state, 0, size - 1)
 
 
 def _observation(experience: Experience, state: Any) -> Any:
     """An observation as a row of numbers."""
-    row = np.zeros(0)
-    try:
-        given = _loose(state).split(",") if isinstance(state, str) else state
-        row = np.asarray(given, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        pass
+    names = f" ({', '.join(experience.names)})" if experience.names else ""
+    what = f"{count(experience.width or 0, 'number')}{names}"
+    if isinstance(state, str):
+        with contextlib.suppress(ValueError):
+            state = [float(x) for x in _loose(state).split(",")]
+    row = arguments.floats("state", state, what).reshape(-1)
     if row.size != experience.width or not np.isfinite(row).all():
-        names = f" ({', '.join(experience.names)})" if experience.names else ""
-        remedy = f"must hold {count(experience.width or 0, 'number')}{names}"
-        raise InputError("state", state, remedy)
+        raise InputError("state", state, f"must hold {what}")
     return row
 
 
@@ -194,8 +189,7 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
         ends, doubt, here = _return_interval(estimator, at, level)
     if shapes:
         doubt = estimator.note(at)
-    place = 0 if visits is None else int(visits.cells(row)[0])
-    wrong = found.self_check.warning_at(place) if known else ""
+    wrong = found.self_check.warning_at(int(visits.cells(row)[0])) if known else ""
     notes = "; ".join(filter(None, (note, doubt, wrong)))
     return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
 
@@ -203,7 +197,7 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
 def _note(experience: Experience, estimator: Any, visits: Any, row: Any) -> str:
     """A word where a state or observation is unknown, or its estimate weak."""
     vector, fitted = row.ndim > 1, isinstance(estimator, LeastSquaresEstimator)
-    if not (vector and fitted) and (visits is None or not visits.known(row)[0]):
+    if not (vector and fitted) and not visits.known(row)[0]:
         return NO_VISIT_NEAR if vector else NEVER
     if fitted:
         return str(estimator.note(row[0]))
