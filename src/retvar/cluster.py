@@ -62,12 +62,11 @@ def connected(address: str, workers: int | None = None, timeout: float = TIMEOUT
 
 
 @contextlib.contextmanager
-def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterator[Any]:
+def local_cluster(workers: int | None = None) -> Iterator[Any]:
     """Worker processes on this machine with one thread each; by default one for each core.
 
-    They listen on the loopback interface only. If they are `private`, they speak TLS with
-    certificates that are made for this cluster and kept in memory: nobody else can join or send
-    work by their address.
+    They listen on the loopback interface only and speak TLS with certificates that are made for
+    this cluster and kept in memory: nobody else can join or send work by their address.
     """
     import dask
     import distributed
@@ -86,7 +85,7 @@ def local_cluster(workers: int | None = None, *, private: bool = True) -> Iterat
                 n_workers=workers or usable_threads(),
                 threads_per_worker=1,
                 host=LOOPBACK,
-                security=True if private else None,
+                security=True,
                 dashboard_address=f"{LOOPBACK}:0",  # any free port
                 scheduler_kwargs={"dashboard": False},
                 memory_limit=0,

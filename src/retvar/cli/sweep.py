@@ -80,9 +80,9 @@ def plan(spec: Path, **args: Any) -> None:
         "domains": len(planned.domains),
         "learners": len(planned.learners),
         "runs": planned.sweep.runs,
-        f"{planned.unit}s": planned.length,
+        f"{planned.unit}s": planned.sweep.length,
         "points": planned.moments.tolist(),
-        "cells": planned.count,
+        "cells": len(planned.cells),
         "bytes": planned.bytes,
         "digest": planned.digest,
     }

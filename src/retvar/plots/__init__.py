@@ -3,10 +3,10 @@
 A figure is made in two steps: its data, as small records that can be looked at without drawing, and
 the drawing. ``lines`` has all curves of simulations, ``comparison`` those of sweeps, ``maps`` all
 heat maps, ``states`` values and spreads by state, ``calibration`` observed returns, ``graph`` an
-MDP, ``frontier`` the result of :func:`retvar.frontier`, ``law`` the law of a return,
-``attribution`` where a variance arises, ``paper`` networks and Table 1. They share ``panels``
-(lines with bands, axes, ticks, labels next to data), ``estimates`` (columns and titles) and
-``style`` (colours, text, legends, :func:`save`). All return a matplotlib ``Figure``.
+MDP, ``risk`` frontiers, laws of returns and where a variance arises, ``paper`` networks and
+Table 1. They share ``panels`` (lines with bands, axes, ticks, labels next to data), ``estimates``
+(columns and titles) and ``style`` (colours, text, legends, :func:`save`). All return a matplotlib
+``Figure``.
 
 Examples
 --------
@@ -18,12 +18,9 @@ Examples
 'return'
 """
 
-from retvar.plots.attribution import attribution
 from retvar.plots.calibration import calibration, check, observed_returns
 from retvar.plots.comparison import comparison, sensitivity_curves
-from retvar.plots.frontier import frontier
 from retvar.plots.graph import draw_mdp
-from retvar.plots.law import law
 from retvar.plots.lines import (
     final_estimates,
     large_returns,
@@ -37,6 +34,7 @@ from retvar.plots.lines import (
 )
 from retvar.plots.maps import estimate_heat_maps, estimate_maps, step_contours, sweep_heat_map
 from retvar.plots.paper import mdp, networks, table_1
+from retvar.plots.risk import attribution, frontier, law
 from retvar.plots.states import estimate, estimate_figures, estimate_states, solution
 from retvar.plots.style import save
 

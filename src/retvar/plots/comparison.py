@@ -167,7 +167,7 @@ def sensitivity_curves(
         legend.append((style.sample(alpha=0), "×: runs diverged"))
     size, log = (4, max(0.5, min(len(found) / 4, 1.0)) * 9.2, 2.9), p.spaced_by_factors(values)
     label = (LONG_NAMES if len(found) < 3 else SYMBOLS).get(x, x)
-    axis = XAxis(label, None, *p.axis_ticks(values, log), base=10 * log)
+    axis = XAxis(label, None, p.axis_ticks(values, log), base=10 * log)
     every = np.concatenate([np.ravel([line.y, *(line.band or ())]) for line in lines])
     domains, _, runs = sweep.errors.values.shape
     many = domains if sweep.options.over == "domains" else runs // (1 + split)
@@ -322,7 +322,7 @@ def _draw_rows(ax: Axes, rows: list[Row], largest: float, colours: dict[str, str
     ax.set(xscale="log", xlim=limits, axisbelow=True, ylim=(len(rows) - 0.4, -0.6))
     chosen = next(ticks for most, ticks in RATIO_TICKS.items() if largest <= most)
     ticks = [tick for tick in chosen if limits[0] <= tick <= limits[1]]
-    p.fixed_ticks(ax.xaxis, ticks, p.tick_labels(ticks))
+    p.fixed_ticks(ax.xaxis, ticks)
     ax.grid(axis="x", **style.GRID)
     ax.axvline(1, color=style.INK, lw=0.8, zorder=2)
     for k, row in enumerate(rows):

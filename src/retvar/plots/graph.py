@@ -1,13 +1,13 @@
 """An MDP drawn as a graph, or as a matrix of probabilities where it has many states.
 
 What is drawn (:func:`graph_content`), where nodes, arrows and labels lie (:func:`arrange`), and the
-drawing. Lengths are inches; a curve is a row of points.
+drawing. Lengths are inches, points and sizes complex numbers; a curve is a row of points.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
+from numpy.typing import NDArray
 
 from retvar.mdp import END, MDP
 from retvar.plots import style
@@ -22,6 +23,8 @@ from retvar.plots.maps import draw_matrix
 from retvar.plots.style import INK, LINE, SOFT, Array, Figure, shown, text_size
 from retvar.support import arguments
 from retvar.support.format import short_number
+
+Points = NDArray[np.complex128]
 
 MAX_STATES = 30  # with more, the graph becomes a matrix
 MAX_PARALLEL = 3  # more edges between two states are merged
@@ -34,6 +37,7 @@ END_HALF = 0.13  # half the side of an end
 LOOP_LENGTH = 0.36
 CLOSE = 0.14  # arrows closer than this are hard to distinguish
 LABEL_MARGIN, MARGIN = 0.03, 0.08
+EVEN = 1 + 1j  # as far along x as along y
 SCALES = (1.0, 1.1, 1.2, 1.35, 1.5, 1.7, 1.9)  # of distances, tried until no label overlaps
 ROUNDS = 6  # of choosing routes, and spots of labels, given those of the others
 POINTS = 41  # of a curve
@@ -89,11 +93,7 @@ def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
 
 
 def _symbols(names: list[str]) -> dict[str, str]:
-    """A short symbol per policy; an empty one for a single policy.
-
-    >>> _symbols(["mu", "pi"]), _symbols(["target", "behaviour"]), _symbols(["uniform"])
-    ({'mu': 'μ', 'pi': 'π'}, {'target': 't', 'behaviour': 'b'}, {'uniform': ''})
-    """
+    """A short symbol per policy; an empty one for a single policy."""
     if len(names) == 1:
         return {names[0]: ""}
     initials = Counter(name[:1] for name in names)
@@ -140,8 +140,8 @@ def _shorten(arrows: list[Arrow]) -> tuple[list[Arrow], str]:
         text, count = Counter(arrow.lines[k] for arrow in arrows).most_common(1)[0]
         if 2 * count >= len(arrows):
             shared.append(prefix + text)
-            left = [tuple("" if line == text else line for line in x.lines) for x in arrows]
-            arrows = [x._replace(lines=lines) for x, lines in zip(arrows, left, strict=True)]
+            left = [["" if line == text else line for line in x.lines] for x in arrows]
+            arrows = [x._replace(lines=tuple(y)) for x, y in zip(arrows, left, strict=True)]
     return arrows, f"{' and '.join(shared)} where not written" if shared else ""
 
 
@@ -175,59 +175,64 @@ def _discounts(mdp: MDP) -> tuple[list[str], str]:
 class Nodes(NamedTuple):
     """Nodes as circles; ends and starts fill theirs."""
 
-    centre: Array
+    centre: Points
     radius: Array
 
-    def gaps(self, spots: Array, half: Array | float = 0.0) -> Array:
+    def gaps(self, spots: Points, half: complex = 0.0) -> Array:
         """Distances of points, or of boxes around them, from nodes [..., node]; ≤ 0: touching."""
-        away = np.maximum(np.abs(spots[..., None, :] - self.centre) - half, 0)
-        return np.asarray(_length(away) - self.radius)
+        away, half = spots[..., None] - self.centre, complex(half)
+        x, y = np.abs(away.real) - half.real, np.abs(away.imag) - half.imag
+        return np.asarray(np.hypot(np.maximum(x, 0), np.maximum(y, 0)) - self.radius)
 
 
-def _length(vectors: Array) -> Array:
-    """Lengths of vectors [..., xy]."""
-    return np.asarray(np.hypot(vectors[..., 0], vectors[..., 1]))
+def _sizes(texts: Iterable[str], size: float, weight: str = "normal") -> Points:
+    """Widths and heights of texts."""
+    return np.array([complex(*text_size(text, size, weight)) for text in texts])
+
+
+def _outside(vectors: Points, half: Any) -> Array:
+    """How far vectors lie outside of a box of half this size, along x or y; negative: inside."""
+    x, y = np.abs(vectors.real) - half.real, np.abs(vectors.imag) - half.imag
+    return np.asarray(np.maximum(x, y))
 
 
 def place_nodes(
-    content: GraphContent, positions: Array | None, sizes: Array, scale: float
+    content: GraphContent, positions: Array | None, sizes: Points, scale: float
 ) -> Nodes:
     """All nodes: states far enough apart for labels, and each marker at a free spot near one."""
     n, arrows = len(content.names), content.arrows
-    pairs = [(a.source, a.target) for a in arrows if max(a.source, a.target) < n]
+    ends = [(a.source, a.target) for a in arrows]
+    pairs = [pair for pair in ends if max(pair) < n and pair[0] != pair[1]]
     if positions is None or len(np.unique(positions, axis=0)) < n:
         positions = networkx_layout(n, pairs)
-    names = np.array([text_size(name, NAME_SIZE, "bold") for name in content.names])
-    small = np.array([text_size(text, SMALL_SIZE) for text in content.discounts])
-    corners = np.hypot(np.maximum(names[:, 0], small[:, 0]) / 2, (names + small)[:, 1] / 2)
-    radius = max(0.2, float(corners.max()) + 0.05)
-    away = np.abs(positions[:, None] - positions[None])
-    length = _length(away)
+    names, small = _sizes(content.names, NAME_SIZE, "bold"), _sizes(content.discounts, SMALL_SIZE)
+    corners = np.maximum(names.real, small.real) + 1j * (names + small).imag
+    radius = max(0.2, float(np.abs(corners).max()) / 2 + 0.05)
+    centres: Points = positions @ np.array([1, 1j])
+    length = np.abs(centres[:, None] - centres)
     np.fill_diagonal(length, np.inf)
     need = np.full((n, n), 2 * radius + 0.35)
     for a, b in pairs:
-        need[a, b] = 2 * radius + 0.6 + away[a, b] @ sizes.max(axis=0) / length[a, b]
-    nodes = Nodes(positions * np.max(need / length) * scale, np.full(n, radius))
+        along = (centres[b] - centres[a]) / length[a, b]
+        widest = abs(along.real) * sizes.real.max() + abs(along.imag) * sizes.imag.max()
+        need[a, b] = 2 * radius + 0.6 + widest
+    nodes = Nodes(centres * np.max(need / length) * scale, np.full(n, radius))
     for marker, (state, text) in enumerate(content.markers, n):
         size = END_HALF if text == "end" else text_size(text, LABEL_SIZE)[0] / 2 + 0.03
-        own = [w for a, (w, _) in zip(arrows, sizes, strict=True) if marker in (a.source, a.target)]
-        spot = _free_spot(state, nodes, pairs, radius + size + max(own) + 0.45, text == "end")
-        nodes = Nodes(np.vstack([nodes.centre, spot]), np.append(nodes.radius, size))
+        width = max(w for pair, w in zip(ends, sizes.real, strict=True) if marker in pair)
+        spot = _free_spot(state, nodes, pairs, radius + size + width + 0.45, text == "end")
+        nodes = Nodes(np.append(nodes.centre, spot), np.append(nodes.radius, size))
     return nodes
 
 
 def networkx_layout(n: int, pairs: Sequence[tuple[int, int]]) -> Array:
-    """Positions of n states: layers if the graph has no cycles, otherwise Kamada and Kawai's.
-
-    >>> networkx_layout(3, [(0, 1), (1, 2)])[:, 1].tolist()
-    [0.0, 0.0, 0.0]
-    """
+    """Positions of n states: layers if the graph has no cycles, otherwise Kamada and Kawai's."""
     import networkx as nx
 
     graph = nx.DiGraph()
     graph.add_nodes_from(range(n))
-    graph.add_edges_from((a, b) for a, b in pairs if a != b)
-    if graph.number_of_edges() and nx.is_directed_acyclic_graph(graph):
+    graph.add_edges_from(pairs)
+    if pairs and nx.is_directed_acyclic_graph(graph):
         layers = list(nx.topological_generations(graph))
         if max(map(len, layers)) <= MAX_LAYER:
             downwards = {k: sorted(layer, reverse=True) for k, layer in enumerate(layers)}
@@ -250,202 +255,164 @@ def networkx_layout(n: int, pairs: Sequence[tuple[int, int]]) -> Array:
 
 def _free_spot(
     state: int, nodes: Nodes, pairs: Sequence[tuple[int, int]], reach: float, end: bool
-) -> Array:
+) -> complex:
     """A spot near a state, away from nodes and lines between them; ends right, starts left."""
-    angles = np.radians(22.5 * np.arange(16))
-    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    preference = directions @ np.array([0.01, -0.004]) * (1 if end else -1)
+    ways = np.exp(1j * np.radians(22.5 * np.arange(16)))
+    preference = (0.01 * ways.real - 0.004 * ways.imag) * (1 if end else -1)
     preference += 0.04 * (np.arange(16) % 4 == 0)
-    centre, share = nodes.centre[state], np.linspace(0, 1, 15)[:, None]
-    lines = [nodes.centre[a] * (1 - share) + nodes.centre[b] * share for a, b in pairs]
-    taken = np.concatenate([nodes.centre, *lines])
-    taken = taken[_length(taken - centre) > 1e-9]
-    apart = _length(nodes.centre[nodes.radius == nodes.radius[0]] - centre)  # of states
+    centres, share = nodes.centre - nodes.centre[state], np.linspace(0, 1, 15)
+    taken = [centres, *(centres[a] * (1 - share) + centres[b] * share for a, b in pairs)]
+    away = np.concatenate(taken)
+    apart = np.abs(centres[nodes.radius == nodes.radius[0]])  # of states
     nearest = np.min(apart, initial=np.inf, where=apart > 0)
     reaches = np.minimum(reach, [nearest, 0.7 * nearest])[:, None]
-    spots = centre + reaches[..., None] * directions
-    away = _length(spots[:, :, None] - taken).min(axis=2, initial=np.inf)
-    score = np.minimum(away, 0.9 * reaches) + preference
-    return np.asarray(spots.reshape(-1, 2)[np.argmax(score.round(9))])
+    spots = reaches * ways
+    free = np.abs(spots[..., None] - away[np.abs(away) > 1e-9]).min(axis=2, initial=np.inf)
+    score = np.minimum(free, 0.9 * reaches) + preference
+    return complex(nodes.centre[state] + spots.ravel()[np.argmax(score.round(9))])
 
 
-class Routes(NamedTuple):
-    """Arrows between the same two nodes, which are routed together, and their possible routes."""
+def route(arrows: Sequence[Arrow], sizes: Points, nodes: Nodes) -> Points:
+    """Curves [arrow, point] that cross and touch as little as possible.
 
-    arrows: list[int]
-    nodes: tuple[int, int]
-    curves: Array  #: [route, arrow, point, xy]
-    costs: Array  #: of each route, regardless of other arrows
-
-
-def route(arrows: Sequence[Arrow], sizes: Array, nodes: Nodes) -> Array:
-    """Curves [arrow, point, xy] that cross and touch as little as possible.
-
-    `sizes` are those of the labels, for which parallel arrows leave space. Short arrows are first,
-    since long ones can avoid them.
+    Arrows between the same two nodes are routed together, with space for labels of these sizes.
+    Short arrows are first, since long ones can avoid them.
     """
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k, arrow in enumerate(arrows):
-        a, b = sorted((arrow.source, arrow.target), key=lambda i: tuple(nodes.centre[i].round(6)))
+        a, b = sorted((arrow.source, arrow.target), key=lambda i: nodes.centre[i].round(6))
         pairs[a, b].append(k)
-    order = sorted(pairs, key=lambda p: _length(np.subtract(*nodes.centre[list(p)])).round(6))
-    groups = [
-        _loops(a, pairs[a, b], nodes) if a == b else _arcs(a, b, pairs[a, b], arrows, sizes, nodes)
-        for a, b in order
-    ]
-    curves = np.zeros((len(arrows), POINTS, 2))
-    for group in groups:
-        curves[group.arrows] = group.curves[np.argmin(group.costs)]
-    for _, group in product(range(ROUNDS), groups):
-        others = np.delete(curves, group.arrows, axis=0)
-        curves[group.arrows] = group.curves[_best_route(group, others, nodes)]
+    groups = []
+    for a, b in sorted(pairs, key=lambda p: np.abs(np.diff(nodes.centre[list(p)])).round(6)):
+        own = sorted(pairs[a, b], key=lambda k: arrows[k].source != a)
+        ways = [1 if arrows[k].source == a else -1 for k in own]
+        found, costs = _loops(a, ways, nodes) if a == b else _arcs(a, b, ways, sizes[own], nodes)
+        hit = np.any(nodes.gaps(found[..., ::2]) < CLOSE, axis=2)
+        hit[..., [a, b]] = False
+        groups.append((own, found, costs + 8 * hit.sum(axis=(1, 2))))
+    curves = np.zeros((len(arrows), POINTS), dtype=complex)
+    for own, found, costs in groups:
+        curves[own] = found[np.argmin(costs)]
+    for _, (own, found, costs) in product(range(ROUNDS), groups):
+        others, least = np.delete(curves, own, axis=0)[:, ::2], np.inf
+        for k in np.argsort(costs, kind="stable"):
+            if costs[k] >= least:
+                break
+            cost = costs[k] + sum(_conflicts(line, others) for line in found[k, :, ::2])
+            if cost < least:
+                curves[own], least = found[k], cost
     return curves
 
 
-def _bezier_points(curve: Array, count: int = POINTS) -> Array:
-    """Points of a Bézier curve, or of several [..., 4, xy]."""
-    t = np.linspace(0, 1, count)[:, None]
-    weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
-    return np.asarray(weights @ curve)
+def _bezier_points(curve: Points, count: int = POINTS) -> Points:
+    """Points of a Bézier curve, or of several [..., 4]."""
+    t = np.linspace(0, 1, count)
+    weights = np.array([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+    return np.asarray(curve @ weights)
 
 
-def _loops(state: int, members: list[int], nodes: Nodes) -> Routes:
-    """Loops of one state at all angles, evenly spaced; those above cost least."""
-    count, radius = len(members), nodes.radius[state]
+def _loops(state: int, ways: list[int], nodes: Nodes) -> tuple[Points, Array]:
+    """Loops at all angles, evenly spaced [route, arrow, point], and their costs: least above."""
+    count, radius = len(ways), nodes.radius[state]
     steps = [step for step in (60, 90, 120, 180) if step * count <= 360] if count > 1 else [0]
     apart = np.arange(count) - (count - 1) / 2
     turns = np.array([22.5 * k + step * apart for step in steps for k in range(16)])
-    angle = np.radians(turns[..., None] + [26, 26, -26, -26])
     far = 1.08 * (radius + LOOP_LENGTH * 4 / 3)
-    reach = np.array([radius, far, far, radius])[:, None]
-    curves = nodes.centre[state] + reach * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-    costs = np.sum(0.1 * (1 - np.sin(np.radians(turns))), axis=1)
-    return Routes(members, (state, state), _bezier_points(curves), costs)
+    angles = np.exp(1j * np.radians(turns[..., None] + [26, 26, -26, -26]))
+    curves = nodes.centre[state] + angles * [radius, far, far, radius]
+    return _bezier_points(curves), np.sum(0.1 * (1 - np.sin(np.radians(turns))), axis=1)
 
 
-def _arcs(
-    a: int, b: int, members: list[int], arrows: Sequence[Arrow], sizes: Array, nodes: Nodes
-) -> Routes:
-    """Parallel arcs, spaced for their labels; straight ones cost least."""
-    members = sorted(members, key=lambda k: arrows[k].source != a)
-    along = nodes.centre[b] - nodes.centre[a]
-    length = float(_length(along))
-    gap = np.clip(np.max(sizes[members] @ np.abs(along)[::-1]) / length + 0.1, 0.3, 0.46)
-    offsets = gap * ((len(members) - 1) / 2 - np.arange(len(members)))
-    ways = [1 if arrows[k].source == a else -1 for k in members]
+def _arcs(a: int, b: int, ways: list[int], sizes: Points, nodes: Nodes) -> tuple[Points, Array]:
+    """Parallel arcs, forwards or backwards [route, arrow, point]; straight ones cost least."""
+    along, count = nodes.centre[b] - nodes.centre[a], len(ways)
+    length = abs(along)
+    room = np.max(sizes.real * abs(along.imag) + sizes.imag * abs(along.real)) / length
+    offsets = np.clip(room + 0.1, 0.3, 0.46) * ((count - 1) / 2 - np.arange(count))
     curves, costs = [], []
-    for skew, bend in product(SKEWS if len(members) == 1 else (0.0,), BENDS):
+    for skew, bend in product(SKEWS if count == 1 else (0.0,), BENDS):
         arcs = [_arc(nodes, a, b, bend * length + x, skew) for x in offsets]
         curves.append([arc[::way] for arc, way in zip(arcs, ways, strict=True)])
         costs.append(0.15 * (bend != 0) + (1.5 + 0.1 * length) * abs(bend) + 0.15 * abs(skew))
-    return Routes(members, (a, b), np.array(curves), np.array(costs))
+    return np.array(curves), np.array(costs)
 
 
-def _arc(nodes: Nodes, a: int, b: int, height: float, skew: float) -> Array:
+def _arc(nodes: Nodes, a: int, b: int, height: float, skew: float) -> Points:
     """A curve between two nodes whose middle is `height` to the left; rounder if it is high.
 
     A positive skew raises it near its start, a negative one near its end.
     """
     start, end = nodes.centre[[a, b]]
-    along = end - start
-    length = float(_length(along))
-    rise = np.array([-along[1], along[0]]) / length * height * 4 / 3
+    along, length = end - start, abs(end - start)
+    rise = 1j * along / length * height * 4 / 3
     ahead = along * max(0.0, 1 - abs(height) / length / 0.8) / 3
     raised = start + ahead + rise * (1 + skew), end - ahead + rise * (1 - skew)
-    points = _bezier_points(np.stack([start, *raised, end]), 801)
-    both = Nodes(nodes.centre[[a, b]], nodes.radius[[a, b]])
-    outside = np.flatnonzero(np.all(both.gaps(points) > 0, axis=1))
-    first, last = (outside[0], outside[-1]) if outside.size else (0, 800)
-    return np.asarray(points[np.linspace(first, last, POINTS).round().astype(int)])
+    points = _bezier_points(np.array([start, *raised, end]), 801)
+    away = (np.abs(points - start) > nodes.radius[a]) & (np.abs(points - end) > nodes.radius[b])
+    between = points[away] if away.any() else points
+    return np.asarray(between[np.linspace(0, between.size - 1, POINTS).round().astype(int)])
 
 
-def _best_route(group: Routes, others: Array, nodes: Nodes) -> int:
-    """The cheapest route, given other arrows [arrow, point, xy]."""
-    best, least = 0, np.inf
-    for k in np.argsort(group.costs, kind="stable"):
-        if group.costs[k] >= least:
-            break
-        lines = group.curves[k, :, ::2]
-        hit = np.any(nodes.gaps(lines) < CLOSE, axis=1)
-        hit[:, list(group.nodes)] = False
-        cost = group.costs[k] + 8 * hit.sum() + sum(_conflicts(x, others[:, ::2]) for x in lines)
-        if cost < least:
-            best, least = int(k), cost
-    return best
-
-
-def _conflicts(line: Array, others: Array) -> float:
+def _conflicts(line: Points, others: Points) -> float:
     """Cost of the other arrows that a line touches or crosses; touching at its ends is worst."""
-    low, high = line.min(axis=0) - CLOSE, line.max(axis=0) + CLOSE
-    near = others[np.all((others.max(axis=1) > low) & (others.min(axis=1) < high), axis=1)]
-    x, y = line @ [1, 1j], near @ [1, 1j]
-    closest = np.min(np.abs(x[:, None] - y.ravel()), axis=1, initial=np.inf)
-    weight = np.where(np.abs(np.arange(x.size) - x.size // 2) > x.size // 3, 5.0, 1.0)
+    middle = line[line.size // 2]
+    reach = np.abs(line - middle).max() + CLOSE
+    near = others[np.abs(others - middle).min(axis=1) < reach]
+    closest = np.min(np.abs(line[:, None] - near.ravel()), axis=1, initial=np.inf)
+    weight = np.where(np.abs(np.arange(line.size) - line.size // 2) > line.size // 3, 5.0, 1.0)
     touching = np.mean(weight * np.maximum(0, 1 - (closest / CLOSE) ** 2))
 
     def side(a: Any, b: Any, c: Any) -> Any:  # its sign says on which side of a line c is
         return np.imag(np.conj(b - a) * (c - a))
 
-    a, b, c, d = x[:-1, None], x[1:, None], y[:, :-1].ravel(), y[:, 1:].ravel()
+    a, b, c, d = line[:-1, None], line[1:, None], near[:, :-1].ravel(), near[:, 1:].ravel()
     crossed = (side(a, b, c) * side(a, b, d) < 0) & (side(c, d, a) * side(c, d, b) < 0)
     return 4 * float(touching) + int(crossed.sum())
 
 
-def place_labels(curves: Array, half: Array, nodes: Nodes) -> tuple[Array, tuple[int, int]]:
-    """Centres of labels of half the size `half` [arrow, xy], and how many fit badly.
-
-    The latter are the labels that overlap something, and those that only cover an arrow.
-    """
-    spots = np.array([_spots(curve, size) for curve, size in zip(curves, half, strict=True)])
-    named = np.flatnonzero(half[:, 0]).tolist()
+def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, float]:
+    """Centres of labels of half the size `half`, and the cost of those that fit badly."""
+    ahead = curves[:, ALONG + 1] - curves[:, ALONG - 1]
+    across, x, y = 1j * ahead / np.abs(ahead), half.real[:, None], half.imag[:, None]
+    across *= np.abs(across.real) * x + np.abs(across.imag) * y + LABEL_MARGIN + 0.03
+    spots = (curves[:, None, ALONG] + SIDES[:, None] * across[:, None]).reshape(len(curves), -1)
+    named = np.flatnonzero(half).tolist()
     fixed = {i: _costs(i, spots[i], curves, half[i], nodes) for i in named}
     choice = {i: int(np.argmin(cost)) for i, cost in fixed.items()}
 
     def costs(i: int) -> Array:  # with those of other labels that are overlapped, or close
         rest = [j for j in choice if j != i]
         centres = spots[rest, [choice[j] for j in rest]]
-        away = np.max(np.abs(spots[i][:, None] - centres) - half[i] - half[rest], axis=2)
+        away = _outside(spots[i][:, None] - centres, half[i] + half[rest])
         near = OVERLAP * (away < LABEL_MARGIN) + 0.3 * (away < 3 * LABEL_MARGIN)
         return np.asarray(fixed[i] + near.sum(axis=1))
 
     for _, i in product(range(ROUNDS), choice):
         choice[i] = int(np.argmin(costs(i)))
-    centres = np.array([spots[i, choice.get(i, 0)] for i in range(len(curves))])
     found = np.array([costs(i)[k] for i, k in choice.items()])
-    overlaps = int(np.sum(found >= OVERLAP))
-    return centres, (overlaps, int(np.sum(found >= COVER)) - overlaps)
+    places = [choice.get(i, 0) for i in range(len(curves))]
+    return spots[np.arange(len(curves)), places], float(found.sum(where=found >= COVER))
 
 
-def _spots(curve: Array, half: Array) -> Array:
-    """Candidate centres of a label, on a curve and on both sides [side and place along, xy]."""
-    ahead = curve[ALONG + 1] - curve[ALONG - 1]
-    across = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1) / _length(ahead)[:, None]
-    reach = np.abs(across) @ half + LABEL_MARGIN + 0.03
-    steps = SIDES[:, None, None] * across * reach[:, None]
-    return np.asarray((curve[ALONG] + steps).reshape(-1, 2))
-
-
-def _costs(own: int, spots: Array, curves: Array, half: Array, nodes: Nodes) -> Array:
+def _costs(own: int, spots: Points, curves: Points, half: complex, nodes: Nodes) -> Array:
     """Cost of spots.
 
     By their own arrow: least in its middle, where much of it stays visible;
     by nodes and heads that they overlap; by other arrows that they cover or touch.
     """
-    line, box = curves[own], half + LABEL_MARGIN
-    hidden = np.all(np.abs(line - spots[:, None]) < box, axis=2)
-    step = np.sum(_length(np.diff(line, axis=0))) / POINTS
+    line, side = curves[own], np.repeat(np.abs(SIDES), ALONG.size)
+    hidden = _outside(line - spots[:, None], half) < LABEL_MARGIN
+    step = np.sum(np.abs(np.diff(line))) / POINTS
     before, after = (step * np.argmax(h, axis=1) for h in (hidden, hidden[:, ::-1]))
     cramped = np.maximum(0, 0.16 - before) + np.maximum(0, 0.24 - after)
-    side = np.repeat(np.abs(SIDES), ALONG.size)
     beside = 0.1 + 0.3 * side + COVER * hidden.any(axis=1)
     cost = np.where(side == 0, 0.9 * hidden.mean(axis=1) + 6 * cramped, beside)
     cost += 1.2 * np.tile(np.abs(ALONG / (POINTS - 1) - 0.5), SIDES.size)
-    overlaps = np.sum(nodes.gaps(spots, box) <= 0, axis=1)
-    heads = curves[:, -3:].reshape(-1, 2)
-    overlaps += np.any(np.all(np.abs(spots[:, None] - heads) < box + 0.03, axis=2), axis=1)
-    away = np.abs(spots[:, None, None] - np.delete(curves, own, axis=0))
-    covered = np.all(away < half + 0.01, axis=3).any(axis=2).sum(axis=1)
-    touched = np.all(away < box + 0.05, axis=3).any(axis=2).sum(axis=1)
+    overlaps = np.sum(nodes.gaps(spots, half + LABEL_MARGIN * EVEN) <= 0, axis=1)
+    heads = _outside(spots[:, None] - curves[:, -3:].ravel(), half)
+    overlaps += np.any(heads < LABEL_MARGIN + 0.03, axis=1)
+    away = _outside(spots[:, None, None] - np.delete(curves, own, axis=0), half).min(axis=2)
+    covered, touched = (np.sum(away < gap, axis=1) for gap in (0.01, LABEL_MARGIN + 0.05))
     return np.asarray(cost + OVERLAP * overlaps + COVER * covered + 0.25 * touched)
 
 
@@ -453,24 +420,23 @@ class Drawing(NamedTuple):
     """The place of each part."""
 
     nodes: Nodes
-    curves: Array  #: of the arrows [arrow, point, xy]
-    labels: Array  #: centres of their labels
-    half: Array  #: half the size of each label
-    faults: tuple[int, int]  #: labels that overlap something, labels that only cover an arrow
+    curves: Points  #: of the arrows [arrow, point]
+    labels: Points  #: centres of their labels
+    half: Points  #: half the size of each label
 
 
 def arrange(content: GraphContent, positions: Array | None) -> Drawing:
     """Enlarge the layout until no label overlaps anything; if none fits, return the best."""
-    sizes = np.array([text_size(arrow.text, LABEL_SIZE) for arrow in content.arrows])
-    attempts: list[Drawing] = []
+    sizes, least = _sizes((arrow.text for arrow in content.arrows), LABEL_SIZE), np.inf
     for scale in SCALES:
         nodes = place_nodes(content, positions, sizes, scale)
         curves = route(content.arrows, sizes, nodes)
         labels, faults = place_labels(curves, sizes / 2, nodes)
-        attempts.append(Drawing(nodes, curves, labels, sizes / 2, faults))
-        if faults == (0, 0):
+        if faults < least:
+            best, least = Drawing(nodes, curves, labels, sizes / 2), faults
+        if not faults:
             break
-    return min(attempts, key=lambda drawing: drawing.faults)
+    return best
 
 
 def draw_mdp(mdp: MDP, policy: object = None) -> Figure:
@@ -503,50 +469,52 @@ def draw_mdp(mdp: MDP, policy: object = None) -> Figure:
 def _draw(content: GraphContent, drawing: Drawing) -> Figure:
     """Draw into a figure of the right size, with the note below."""
     (centres, radii), n, note = drawing.nodes, len(content.names), content.note
-    points = drawing.curves.reshape(-1, 2)
-    sizes = np.concatenate([np.repeat(radii[:, None], 2, 1), drawing.half, 0 * points])
-    around = np.concatenate([centres, drawing.labels, points])
-    low, high = (around - sizes).min(axis=0), (around + sizes).max(axis=0)
-    if text_size(note, LABEL_SIZE)[0] > max(2.4, high[0] - low[0]):
+    around = np.concatenate([centres, drawing.labels, drawing.curves.ravel()])
+    sizes = np.concatenate([radii * EVEN, drawing.half, 0 * drawing.curves.ravel()])
+    low, high = (
+        complex(end(reach.real), end(reach.imag))
+        for end, reach in ((np.min, around - sizes), (np.max, around + sizes))
+    )
+    if text_size(note, LABEL_SIZE)[0] > max(2.4, (high - low).real):
         note = note.replace(";  ", "\n")
     width, height = text_size(note, LABEL_SIZE)
-    wider = max(0.0, width - (high[0] - low[0])) / 2
-    low = low - np.array([wider, height + 0.12 * bool(note)]) - MARGIN
-    high = high + np.array([wider, 0.0]) + MARGIN
-    figure = Figure(figsize=tuple(high - low))
-    ax = figure.add_axes((0, 0, 1, 1), xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    wider = max(0.0, width - (high - low).real) / 2
+    low -= complex(wider, height + 0.12 * bool(note)) + MARGIN * EVEN
+    high += wider + MARGIN * EVEN
+    figure = Figure(figsize=((high - low).real, (high - low).imag))
+    ax = figure.add_axes((0, 0, 1, 1), xlim=(low.real, high.real), ylim=(low.imag, high.imag))
     ax.set_axis_off()
     head: Any = {"arrowstyle": "-|>,head_length=0.55,head_width=0.25", "mutation_scale": 8.5}
     head |= {"capstyle": "butt", "joinstyle": "miter", "zorder": 2}
     for arrow, curve in zip(content.arrows, drawing.curves, strict=True):
         gid = "-".join(map(str, ("edge", *arrow.edges))) if arrow.edges else "start"
         look: Any = {"lw": 0.9, "color": LINE} if arrow.edges else {"lw": 1.3, "color": SOFT}
-        ax.add_patch(FancyArrowPatch(path=Path(curve), gid=gid, **look, **head))
+        path = Path(np.stack([curve.real, curve.imag], axis=1))
+        ax.add_patch(FancyArrowPatch(path=path, gid=gid, **look, **head))
     for k, (name, small) in enumerate(zip(content.names, content.discounts, strict=True)):
-        look = {"fc": "#f3f6fa", "ec": INK, "lw": 1.1, "gid": f"state-{k}", "zorder": 4}
-        ax.add_patch(Circle(centres[k], radii[k], **look))
+        centre, look = centres[k], {"fc": "#f3f6fa", "ec": INK, "lw": 1.1, "gid": f"state-{k}"}
+        ax.add_patch(Circle((centre.real, centre.imag), radii[k], zorder=4, **look))
         up = text_size(small, SMALL_SIZE)[1] / 2 + 0.015 * bool(small)
-        _write(ax, centres[k] + [0, up], name, NAME_SIZE, weight="bold")
+        _write(ax, centre + 1j * up, name, NAME_SIZE, weight="bold")
         down = text_size(name, NAME_SIZE)[1] / 2 + 0.015
-        _write(ax, centres[k] - [0, down], small, SMALL_SIZE)
-    labels = [(centre, a.text) for centre, a in zip(drawing.labels, content.arrows, strict=True)]
-    for centre, (_, text) in zip(centres[n:], content.markers, strict=True):
+        _write(ax, centre - 1j * down, small, SMALL_SIZE)
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 1.08}
+    texts = [arrow.text for arrow in content.arrows] + [text for _, text in content.markers]
+    for centre, text in zip([*drawing.labels, *centres[n:]], texts, strict=True):
         if text == "end":
             box: Any = {"boxstyle": "round,pad=0,rounding_size=0.03", "fc": INK, "ec": "none"}
-            sides = 2 * END_HALF, 2 * END_HALF
-            ax.add_patch(FancyBboxPatch(centre - END_HALF, *sides, zorder=4, gid="end", **box))
+            corner, side = centre - END_HALF * EVEN, 2 * END_HALF
+            corner = corner.real, corner.imag
+            ax.add_patch(FancyBboxPatch(corner, side, side, zorder=4, gid="end", **box))
             _write(ax, centre, text, SMALL_SIZE, color="white")
         else:
-            labels.append((centre, text))
-    white = {"facecolor": "white", "edgecolor": "none", "pad": 1.08}
-    for centre, text in labels:
-        _write(ax, centre, text, LABEL_SIZE, bbox=white, zorder=3, gid="label")
-    below = np.array([(low[0] + high[0]) / 2, low[1] + MARGIN])
+            _write(ax, centre, text, LABEL_SIZE, bbox=white, zorder=3, gid="label")
+    below = complex((low + high).real / 2, low.imag + MARGIN)
     _write(ax, below, note, LABEL_SIZE, va="bottom", gid="note")
     return figure
 
 
-def _write(ax: Axes, at: Array, text: str, size: float, **more: Any) -> None:
+def _write(ax: Axes, at: complex, text: str, size: float, **more: Any) -> None:
     look: Any = {"ha": "center", "va": "center", "zorder": 5} | more
     if text:
-        ax.text(at[0], at[1], text, fontsize=size, linespacing=style.LINE_SPACING, **look)
+        ax.text(at.real, at.imag, text, fontsize=size, linespacing=style.LINE_SPACING, **look)

@@ -316,16 +316,17 @@ def _draw_wide(maps: Mapping[str, HeatMap], title: str) -> Figure:
     return figure
 
 
-def grid_cells(positions: Array | None) -> Indices | None:
-    """Column and row (from below) of each state, None if positions are no cells.
+def grid_cells(positions: Array | None, most: float = np.inf) -> Indices | None:
+    """Column and row (from below) of each state, None if positions are no cells, or too many.
 
     >>> grid_cells(np.array([[1.0, 2.0], [2.0, 2.0]])).tolist()
     [[0, 0], [1, 0]]
     """
     if positions is None or not np.array_equal(positions, np.round(positions)):
         return None
-    alone = len(np.unique(positions, axis=0)) == len(positions)
-    return (positions - positions.min(axis=0)).astype(np.intp) if alone else None
+    cells = (positions - positions.min(axis=0)).astype(np.intp)
+    alone = len(np.unique(cells, axis=0)) == len(cells)
+    return cells if alone and cells.max() < most else None
 
 
 def draw_solution_maps(solution: Solution, grid: Indices, shape: Mapping[str, Array]) -> Figure:
@@ -446,7 +447,7 @@ def _draw_contours(best: Mapping[str, BestSteps], tables: Mapping[str, xarray.Da
         ax.text(0.03, 0.97, f"error {short_number(one.error)}", transform=ax.transAxes, **look)
         for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):
             ticks = panels.log_ticks(values[0], values[-1], 6)
-            panels.fixed_ticks(axis, ticks, panels.tick_labels(ticks))
+            panels.fixed_ticks(axis, ticks)
         ax.set_xlabel(LONG_NAMES["alpha"])
     axes[0].set_ylabel(LONG_NAMES["alpha_bar"])
     add_log_bar(figure, norm, list(axes), "mean squared error, summed over states")
@@ -565,8 +566,8 @@ def _draw_errors(
 def _cell_ticks(axis: Any, name: str, values: list[float], labelled: bool) -> None:
     """Set ticks at cells, or between them at round numbers."""
     log = panels.spaced_by_factors(values)
-    ticks, texts = panels.axis_ticks(values, log)
+    ticks = panels.axis_ticks(values, log)
     at, cells = (np.log(v) if log else np.asarray(v) for v in (ticks, values))
     places = np.interp(at, cells, np.arange(len(values))).round(9).tolist()
-    panels.fixed_ticks(axis, places, texts if labelled else [""] * len(texts))
+    panels.fixed_ticks(axis, places, panels.tick_labels(ticks) if labelled else [""] * len(ticks))
     axis.set_label_text(LONG_NAMES.get(name, name) if labelled else "")

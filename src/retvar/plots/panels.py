@@ -59,7 +59,7 @@ class XAxis(NamedTuple):
     label: str
     limits: tuple[float, float] | None = None
     ticks: Sequence[float] = ()
-    names: Sequence[str] = ()  #: of the ticks
+    names: Sequence[str] | None = None  #: of the ticks; default: numbers
     base: int = 0  #: of a logarithmic axis
     broken: bool = False  #: whether the first tick is 0, left of a break of a logarithmic axis
 
@@ -102,10 +102,9 @@ def panels(
         ax.grid(axis="y", **style.GRID)
         x_axis.set_up(ax)
         first = k % columns == 0
-        same = panel.limits is not None and panel.limits == content[k - 1].limits
-        ax.tick_params(labelleft=first or not same)
         if panel.limits is not None:
             _set_up_y(ax, panel, panel.limits, size[2])
+            ax.tick_params(labelleft=first or panel.limits != content[k - 1].limits)
         for line in panel.lines:
             _draw_line(ax, line)
         for height in panel.truth:
@@ -128,20 +127,18 @@ def _set_up_y(ax: Axes, panel: Panel, limits: tuple[float, float], height: float
     (low, high), knee, share = limits, panel.knee, COMPRESSED_HEIGHT
     ax.set(ylim=limits, yscale="log" if panel.log else "linear")
     if panel.log:
-        ticks = log_ticks(low, high)
-        fixed_ticks(ax.yaxis, ticks, tick_labels(ticks))
+        fixed_ticks(ax.yaxis, log_ticks(low, high))
     elif knee is None:
         ax.locator_params(axis="y", nbins=round(2.2 * height))
-    if knee is None:
-        return
-    factor = max(1.0, (knee - low) / (high - knee) * (1 - share) / share)
-    ways = [lambda y, by=by: y + (by - 1) * np.minimum(y - knee, 0) for by in (1 / factor, factor)]
-    ax.set_yscale("function", functions=tuple(ways))
-    ax.set_ylim(low, high)
-    ax.axhspan(low, knee, color=style.SHADE, lw=0, zorder=0)
-    above = [y for y in MaxNLocator(5).tick_values(0, high) if y >= 0]
-    below = [y for y in MaxNLocator(3).tick_values(low, 0) if y < knee + (low - knee) / 5]
-    ax.yaxis.set_major_locator(FixedLocator([*below, *above]))
+    else:
+        by = max(1.0, (knee - low) / (high - knee) * (1 - share) / share)
+        ways = [lambda y, k=k: y + (k - 1) * np.minimum(y - knee, 0) for k in (1 / by, by)]
+        ax.set_yscale("function", functions=tuple(ways))
+        ax.set_ylim(low, high)
+        ax.axhspan(low, knee, color=style.SHADE, lw=0, zorder=0)
+        above = [y for y in MaxNLocator(5).tick_values(0, high) if y >= 0]
+        below = [y for y in MaxNLocator(3).tick_values(low, 0) if y < knee + (low - knee) / 5]
+        ax.yaxis.set_major_locator(FixedLocator([*below, *above]))
 
 
 def _draw_line(ax: Axes, line: Line) -> None:
@@ -167,10 +164,11 @@ def _write_above(ax: Axes, panel: Panel) -> None:
     ax.set_title(panel.title, pad=6 + 12 * len(rows))
     for k, line in enumerate(rows):
         look: Any = {"color": line.look.text_colour, "fontsize": LABEL_SIZE, "gid": "diverged"}
-        look |= {"xytext": (0, 4 + 12 * k), "textcoords": "offset points"}
-        ax.annotate(line.name, (0, 1), xycoords="axes fraction", **look)
+        at: Any = (0, 4 + 12 * k), "axes fraction", "offset points"
+        ax.annotate(line.name, (0, 1), *at, **look)
         for x, text in line.diverged.items():
-            ax.annotate(text, (x, 1), xycoords=("data", "axes fraction"), ha="center", **look)
+            at = at[0], ("data", "axes fraction"), "offset points"
+            ax.annotate(text, (x, 1), *at, ha="center", **look)
 
 
 def _write_ends(ax: Axes, lines: Sequence[Line], gap: float) -> None:
@@ -181,17 +179,13 @@ def _write_ends(ax: Axes, lines: Sequence[Line], gap: float) -> None:
     ends = np.array([line.y[np.isfinite(line.y)][-1] for line in named])
     low, high = ax.get_ylim()
     points = np.stack([np.full(ends.size, ax.get_xlim()[1]), np.clip(ends, low, high)], axis=1)
-    wanted, steps = (
-        (ax.transScale + ax.transLimits).transform(points)[:, 1],
-        gap * np.arange(ends.size),
-    )
-    order = np.argsort(wanted, kind="stable")
+    wanted = (ax.transScale + ax.transLimits).transform(points)[:, 1]
+    order, steps = np.argsort(wanted, kind="stable"), gap * np.arange(ends.size)
     nearest = isotonic_regression(wanted[order] - steps).x  # the nearest that are a gap apart
     heights = np.clip(nearest, 0, max(0, 1 - steps[-1])) + steps
     for k, height in sorted(zip(order.tolist(), heights, strict=True)):
-        line, end = named[k], ends[k]
-        text = line.end + ("↑" if end > high else "↓" if end < low else "")
-        look: Any = {"fontsize": LABEL_SIZE, "color": line.look.text_colour, "va": "center"}
+        text = named[k].end + ("↑" if ends[k] > high else "↓" if ends[k] < low else "")
+        look: Any = {"fontsize": LABEL_SIZE, "color": named[k].look.text_colour, "va": "center"}
         look |= {"textcoords": "offset points", "annotation_clip": False, "gid": "end"}
         ax.annotate(text, (1, height), (5, 0), "axes fraction", **look)
 
@@ -230,11 +224,18 @@ def value_range(*values: Array) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def fixed_ticks(axis: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
-    """Set the ticks of an axis, with their labels and no minor ticks."""
+def fixed_ticks(axis: Any, ticks: Sequence[float], labels: Sequence[str] | None = None) -> None:
+    """Set the ticks of an axis, with their labels (default: numbers) and no minor ticks."""
     axis.set_major_locator(FixedLocator(list(ticks)))
-    axis.set_major_formatter(FixedFormatter(list(labels)))
+    axis.set_major_formatter(FixedFormatter(list(tick_labels(ticks) if labels is None else labels)))
     axis.set_minor_locator(NullLocator())
+
+
+def name_rows(ax: Axes, names: Sequence[str], **look: Any) -> None:
+    """Set up rows from top to bottom, with their names instead of ticks."""
+    ax.set(ylim=(len(names) - 0.4, -0.6), axisbelow=True)
+    ax.set_yticks(range(len(names)), names, **look)
+    ax.tick_params(axis="y", length=0)
 
 
 def tick_labels(values: Sequence[float], base: int = 10) -> list[str]:
@@ -242,15 +243,20 @@ def tick_labels(values: Sequence[float], base: int = 10) -> list[str]:
 
     >>> tick_labels([0.01, 0.1, 1.0]), tick_labels([0.0, 1e-5, 0.1]), tick_labels([500.0, 2000.0])
     (['0.01', '0.1', '1'], ['0', '10⁻⁵', '10⁻¹'], ['500', '2000'])
-    >>> tick_labels([2**-9, 1.0], 2)
-    ['2⁻⁹', '1']
+    >>> tick_labels([2**-9, 1.0], 2), tick_labels([0.99991, 0.99992])
+    (['2⁻⁹', '1'], ['0.99991', '0.99992'])
     """
-    powers = {value: math.log(value, base) for value in values if value > 0}
-    short = base == 10 and all(abs(power) <= 3 for power in powers.values())
-    if short or any(abs(power - round(power)) > 1e-9 for power in powers.values()):
-        return [short_number(value) for value in values]
-    raised = {v: f"{base}{str(round(p)).translate(SUPERSCRIPT)}" for v, p in powers.items()}
-    return [short_number(value) if value in (0, 1) else raised[value] for value in values]
+    powers = [math.log(value, base) for value in values if value > 0]
+    long = base != 10 or any(abs(power) > 3 for power in powers)
+    if long and all(abs(power - round(power)) <= 1e-9 for power in powers):
+        raised = iter(f"{base}{str(round(power)).translate(SUPERSCRIPT)}" for power in powers)
+        texts = [next(raised) if value > 0 else "0" for value in values]
+        return ["1" if value == 1 else text for value, text in zip(values, texts, strict=True)]
+    texts, digits = [short_number(value) for value in values], 4
+    while len(set(texts)) < len(set(values)):
+        digits += 1
+        texts = [f"{value:.{digits}g}".replace("-", "−") for value in values]
+    return texts
 
 
 def log_ticks(low: float, high: float, most: int = 12) -> list[float]:
@@ -270,18 +276,13 @@ def log_ticks(low: float, high: float, most: int = 12) -> list[float]:
     return found[:: -(-len(found) // most)]
 
 
-def axis_ticks(values: Sequence[float], log: bool) -> tuple[list[float], list[str]]:
-    """Ticks and their labels: at the values, or at round numbers where those are long."""
+def axis_ticks(values: Sequence[float], log: bool) -> list[float]:
+    """Ticks: at the values, or at round numbers where those are long."""
     ticks = list(values)
     if log and (len(ticks) > MAX_TICKS or any(float(f"{x:.2g}") != x for x in ticks)):
         found = log_ticks(min(ticks), max(ticks), MAX_TICKS)
         ticks = found if len(found) > 1 else ticks
-    ticks = ticks[:: -(-len(ticks) // MAX_TICKS)]
-    few = (d for d in range(3, 18) if len({f"{x:.{d}g}" for x in ticks}) == len(set(ticks)))
-    digits = next(few, 17)
-    if digits > 3:
-        return ticks, [f"{x:.{digits}g}".replace("-", "−") for x in ticks]
-    return ticks, [short_number(float(f"{x:.3g}")) for x in ticks]
+    return ticks[:: -(-len(ticks) // MAX_TICKS)]
 
 
 def spaced_by_factors(values: Sequence[float]) -> bool:
@@ -304,7 +305,7 @@ def logarithmic(content: Sequence[Panel], ylabel: str, values: Array | None = No
     return [panel._replace(limits=limits, ylabel=ylabel, log=True) for panel in content]
 
 
-def log_places(values: Sequence[float], base: int = 10) -> Array:
+def log_places(values: Sequence[float] | Array, base: int = 10) -> Array:
     """Positions of numbers on a logarithmic axis; 0 lies one factor left of the least."""
     x = np.asarray(values, dtype=float)
     least = float(x[x > 0].min()) if (x > 0).any() else 1.0
@@ -314,6 +315,6 @@ def log_places(values: Sequence[float], base: int = 10) -> Array:
 def log_x_axis(values: Sequence[float] | Array, label: str, base: int = 10) -> XAxis:
     """A logarithmic x axis with ticks at these values, and 0 left of a break of the axis."""
     known: list[float] = np.unique(values).tolist()
-    places, names = log_places(known, base), tick_labels(known, base)
+    places = log_places(known, base)
     limits = places[0] / base**0.35, places[-1] * base**0.35
-    return XAxis(label, limits, places.tolist(), names, base, 0 in known)
+    return XAxis(label, limits, places.tolist(), tick_labels(known, base), base, 0 in known)

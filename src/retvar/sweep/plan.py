@@ -84,25 +84,15 @@ class Plan:
     def __repr__(self) -> str:
         return (
             f"<Sweep {visible(self.sweep.name)}: {len(self.domains):,} domains × "
-            f"{len(self.learners):,} learners × {self.sweep.runs:,} runs of {self.length:,} "
-            f"{self.unit}s, {self.count:,} cells>"
+            f"{len(self.learners):,} learners × {self.sweep.runs:,} runs of {self.sweep.length:,} "
+            f"{self.unit}s, {len(self.cells):,} cells>"
         )
-
-    @property
-    def length(self) -> int:
-        """Steps or episodes of a run."""
-        return self.sweep.length
-
-    @property
-    def count(self) -> int:
-        """The number of cells."""
-        return len(self.cells)
 
     @property
     def bytes(self) -> int:
         """About how large the results are."""
         entries = len(self.domains) * len(self.learners) * self.sweep.runs
-        return entries * (16 * len(self.moments) + 1) + FILE_OVERHEAD * self.count
+        return entries * (16 * len(self.moments) + 1) + FILE_OVERHEAD * len(self.cells)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -118,7 +108,7 @@ class Plan:
     @cached_property
     def keys(self) -> list[str]:
         """For each cell a digest of everything that determines its data."""
-        length = [self.unit, self.length, self.moments.tolist()]
+        length = [self.unit, self.sweep.length, self.moments.tolist()]
         common = digest([self.made_with, self.sweep.seed, *length])
         blocks = {cell.learners for cell in self.cells}
         learners = {k: digest([self.learners[i].to_dict() for i in k]) for k in blocks}
@@ -157,7 +147,7 @@ class Plan:
             seed=self.seeds[cell.domain],
             target=domain.spec.target,
             behaviour=domain.spec.behaviour,
-            record=self.sweep.record.record(self.length),
+            record=self.sweep.record.record(self.sweep.length),
             keep="runs",
             threads=threads,
             **{"progress": False, **how},

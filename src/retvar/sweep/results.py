@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import numpy as np
 
+from retvar.experience.moves import text_literal
 from retvar.support import arguments, cache
 from retvar.support.errors import InputError
 from retvar.support.files import write_with
@@ -92,7 +94,7 @@ def collect(
         "spec": json.dumps(plan.sweep.to_dict(), ensure_ascii=False),
         "retvar": __version__,
     }
-    if len(contents) == plan.count:
+    if len(contents) == len(plan.cells):
         attributes["digest"] = digest([contents[k] for k in sorted(contents)])
     return xarray.Dataset(variables, _coords(plan, numbers, moments), attributes)
 
@@ -210,15 +212,15 @@ def save(
     if path.suffix == ".nc":
         cache.write(path, data, store.plan.digest)
         return found
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("out", path, 'needs pyarrow: pip install "retvar[data]"') from None
-    names = ("name", "retvar", "digest")
-    attributes = {name: data.attrs[name] for name in names if name in data.attrs}
     rows = _table(data, store.plan).to_dataframe().reset_index()
-    table = pyarrow.Table.from_pandas(rows[rows.runs > 0], preserve_index=False)
-    table = table.replace_schema_metadata(attributes)
-    write_with(path, lambda temporary: pyarrow.parquet.write_table(table, temporary))
+    database = duckdb.connect().register("rows", rows[rows.runs > 0])
+    known = (name for name in ("name", "retvar", "digest") if name in data.attrs)
+    about = ", ".join(f"{name}: {text_literal(data.attrs[name])}" for name in known)
+    parquet = f"(FORMAT parquet, KV_METADATA {{{about}}})"
+    write_with(
+        path,
+        lambda temporary: database.execute(
+            f"COPY rows TO {text_literal(str(temporary))} {parquet}"
+        ),
+    )
     return found

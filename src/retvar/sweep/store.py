@@ -57,7 +57,7 @@ class Store:
             raise InputError("out", folder, f"cannot become a store: {error.strerror}") from None
         with FileLock(path / LOCKS / MANIFEST):
             if not kind_of("out", path / MANIFEST):
-                ours = Manifest(plan.made_with, plan.count, plan.digest, plan.sweep.to_dict())
+                ours = Manifest(plan.made_with, len(plan.cells), plan.digest, plan.sweep.to_dict())
                 text = msgspec.json.format(msgspec.json.encode(ours), indent=1)
                 write_text(path / MANIFEST, text.decode())
         _refuse_other(path, _read_manifest(path), plan)
@@ -317,8 +317,8 @@ def run(
     for path in filter(Path.exists, map(store.path, missing)):
         progress.note(f"{path} is damaged and is computed again")
     cells = [cell for cell in missing if not store.failure_path(cell).exists()]
-    done, computed = store.plan.count - len(missing), 0
-    progress.start(store.plan.count, done)
+    done, computed = len(store.plan.cells) - len(missing), 0
+    progress.start(len(store.plan.cells), done)
     while cells:
         busy = []
         for cell, outcome in executor.outcomes(store, cells, progress):
@@ -382,8 +382,8 @@ def status(store: Store, computed: int = 0) -> Status:
     found = {cell.number: store.contents_of(cell) for cell in store.plan.cells}
     left = [cell for cell in store.plan.cells if found[cell.number] is None]
     return Status(
-        cells=store.plan.count,
-        done=store.plan.count - len(left),
+        cells=len(store.plan.cells),
+        done=len(store.plan.cells) - len(left),
         failed=sum(store.failure_path(cell).exists() for cell in left),
         running=sum(map(store.is_running, left)),
         damaged=tuple(str(store.path(cell)) for cell in left if store.path(cell).exists()),
