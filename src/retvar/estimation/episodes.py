@@ -19,7 +19,6 @@ Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Chunk = dict[str, NDArray[Any]]
 BLOCK = 65_536  # rows that are looked at together
-SAME = 1e-6  # share of a coordinate's std up to which two states are the same
 SEGMENTS = (5.0, 3.0)  # a segment is as long as its Σ(1 − γ) stays below this; or where they are
 FEW = 50  # fewer than these
 ROUNDING = 1e-10  # errors below this share of the largest value or return are none
@@ -29,8 +28,7 @@ ROUNDING = 1e-10  # errors below this share of the largest value or return are n
 class EpisodeLog:
     """Transitions between points, one episode after the other.
 
-    An episode ends where it is terminated or truncated, and where the next row does not begin in
-    the state that was reached. Long episodes consist of several segments.
+    An episode ends where it is terminated or truncated. Long ones consist of several segments.
     """
 
     state: Array  #: [row, coordinate]
@@ -61,11 +59,6 @@ class EpisodeLog:
         state, following, terminated = (columns[n] for n in ("state", "next_state", "terminated"))
         cut = np.asarray(columns["truncated"]) & ~terminated
         cut[-1] |= not terminated[-1]
-        tolerance = SAME * state.std(axis=0)
-        for first in range(0, rows - 1, BLOCK):
-            here = slice(first, min(first + BLOCK, rows - 1))
-            gap = np.abs(following[here] - state[first + 1 : here.stop + 1])
-            cut[here] |= ~(gap <= tolerance).all(axis=1) & ~terminated[here]
         discount = np.where(terminated, 0.0, columns["gamma"])
         segment = np.empty(rows, dtype=np.int64)
         for longest in SEGMENTS:
