@@ -28,7 +28,7 @@ FORMAT = 1  # of saved files
 LIMITS = {
     "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
     "rho": (0.0, LARGEST_RATIO),
-}  # fmt: skip  # beyond which a row is bad
+}  # fmt: skip
 
 
 def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
@@ -51,6 +51,7 @@ class LeastSquaresEstimator(OwnDiscounts):
     by = "least_squares"
     bootstrap_samples = 0
     has_intervals = True
+    rejected = 0  # transitions: none, since sources leave bad ones out
     file_kind: ClassVar[str]  #: in the header of saved files
     computed: ClassVar[tuple[str, ...]]  #: cached properties that rest on the transitions so far
     state_limits: tuple[float, float]  #: beyond which a state is bad
@@ -70,7 +71,6 @@ class LeastSquaresEstimator(OwnDiscounts):
     def __init__(self, learner: Learner) -> None:
         self.description = learner
         self.steps = 0  #: transitions added
-        self.rejected = 0  #: transitions refused
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
         self.rewards = math.inf, -math.inf  # the smallest and the largest that were added
         self.off_policy = False  # returns of the target policy are not observed
@@ -81,10 +81,7 @@ class LeastSquaresEstimator(OwnDiscounts):
             self.add(chunk)
 
     def _rows(self, chunk: Chunk) -> Chunk:
-        """The columns that are used: at an end the next state is the state, and γ and λ are 0.
-
-        Bad rows are left out, and the row before one is cut off.
-        """
+        """The columns that are used: at an end the next state is the state, and γ and λ are 0."""
         refuse_discounts(self.description, chunk)
         n, state = len(chunk["reward"]), np.asarray(chunk["state"])
         none = np.zeros(n, dtype=bool)
@@ -96,27 +93,18 @@ class LeastSquaresEstimator(OwnDiscounts):
         for name, own in zip(("gamma", "lam"), discounts(self, chunk, follows), strict=True):
             rows[name] = np.where(ended, 0.0, own)
         rows |= {"state": state, "next_state": follows}
-        good = np.ones(n, dtype=bool)
         for name in rows.keys() - {"terminated", "truncated"}:
             low, high = LIMITS.get(name, self.state_limits)
-            inside = (rows[name] >= low) & (rows[name] <= high)
-            good &= inside.reshape(n, -1).all(axis=1)
-        if good.all():
-            return rows
-        rows["truncated"] = rows["truncated"] | (np.append(~good[1:], False) & ~ended)
-        return {name: column[good] for name, column in rows.items()}
+            bad = rows[name][~((rows[name] >= low) & (rows[name] <= high))]
+            if bad.size:
+                remedy = f"must lie between {low:g} and {high:g}; leave this row out"
+                raise InputError(name, bad.flat[0], remedy)
+        return rows
 
-    def _count(self, rows: Chunk, given: int) -> bool:
-        """Count the rows of a chunk of `given` ones; whether there are any."""
-        n = len(rows["reward"])
-        self.steps, self.rejected = self.steps + n, self.rejected + given - n
-        if n:
-            self._see(rows["reward"])
-        return n > 0
-
-    def _see(self, rewards: Any) -> None:
-        """Widen the range of rewards, and discard what was computed without them."""
+    def _see(self, rewards: Any, rows: int) -> None:
+        """Count rows, widen the range of rewards, and discard what was computed without them."""
         low, high = self.rewards
+        self.steps += rows
         self.rewards = min(low, float(np.min(rewards))), max(high, float(np.max(rewards)))
         for name in ("calibration", *self.computed):
             self.__dict__.pop(name, None)
@@ -236,7 +224,7 @@ class LeastSquaresEstimator(OwnDiscounts):
         header, arrays = self._saved()
         about = {
             "format": FORMAT, "kind": self.file_kind, "learner": self.description.to_dict(),
-            "rejected": self.rejected, "notes": self.notes, "steps": self.steps,
+            "notes": self.notes, "steps": self.steps,
         }  # fmt: skip
         write_tensors(path, about | header, arrays)
 
@@ -247,8 +235,8 @@ class LeastSquaresEstimator(OwnDiscounts):
         if (header.get("kind"), header.get("format")) != (cls.file_kind, FORMAT):
             raise InputError("file", path, f"is not a file of {cls.__name__}, format {FORMAT}")
         found = cls._restore(from_dict(header["learner"]), header, arrays)
-        found.rejected, found.notes = header["rejected"], header["notes"]
+        found.notes = header["notes"]
         return found  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.steps:,} steps, {self.rejected:,} rejected>"
+        return f"<{type(self).__name__}: {self.steps:,} steps>"

@@ -56,11 +56,11 @@ class ObservationEstimator(LeastSquaresEstimator):
         self._added = Moves()  # transitions, as they are used
 
     def add(self, chunk: Chunk) -> None:
-        """Add transitions, one trajectory after the other; bad ones are left out."""
-        rows = self._rows(chunk)
-        if not self._count(rows, len(chunk["reward"])):
+        """Add transitions, one trajectory after the other."""
+        if not (count := len(chunk["reward"])):
             return
-        ones = np.ones(len(rows["reward"]))
+        rows, ones = self._rows(chunk), np.ones(count)
+        self._see(rows["reward"], count)
         self._added.append({name: rows.get(name, ones) for name in COLUMNS})
         weighted = self.description.estimand == "off_policy_return"
         self.off_policy |= not weighted and bool((rows.get("rho", ones) != 1.0).any())

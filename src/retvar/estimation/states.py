@@ -107,11 +107,12 @@ class StateEstimator(LeastSquaresEstimator):
         super().read(moves)
 
     def add(self, chunk: Chunk) -> None:
-        """Add transitions, one trajectory after the other; bad ones are left out."""
+        """Add transitions, one trajectory after the other."""
+        if not (count := len(chunk["reward"])):
+            return
         self._grow(chunk)
         rows = self._rows(chunk)
-        if not self._count(rows, len(chunk["reward"])):
-            return
+        self._see(rows["reward"], count)
         part = self._split(rows, self._part)[0]
         if "rho" in rows and self.description.estimand == "off_policy_return":
             eta = rows.pop("rho")  # which multiplies the return itself
@@ -152,8 +153,7 @@ class StateEstimator(LeastSquaresEstimator):
         self._states = max(self._states, states)
         for own, theirs in zip(self.sums, other.sums, strict=True):
             own.merge(theirs, number)
-        self._see(other.rewards)
-        self.steps, self.rejected = self.steps + other.steps, self.rejected + other.rejected
+        self._see(other.rewards, other.steps)
         self.off_policy |= other.off_policy
 
     # ------------------------------------------------------------------ estimates
@@ -315,9 +315,9 @@ class StateEstimator(LeastSquaresEstimator):
     @classmethod
     def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
         found = cls(learner, header["states"])
-        found.off_policy, found.steps = header["off_policy"], header["steps"]
+        found.off_policy = header["off_policy"]
         if header["rewards"]:
-            found._see(header["rewards"])
+            found._see(header["rewards"], header["steps"])
         found._part, found._began = arrays["part"].copy(), arrays["part"].copy()
         fit, rest = (Sums.restored(arrays, name) for name in NAMES)
         found.sums = fit, rest
