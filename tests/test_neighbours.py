@@ -173,7 +173,7 @@ def test_neither_units_nor_the_order_of_segments_matter():
 def episodes(log, gamma):
     n = len(log["reward"])
     flags = {"terminated": np.zeros(n, bool), "truncated": np.zeros(n, bool)}
-    return EpisodeLog.of([{**flags, "gamma": np.full(n, gamma), **log}])
+    return EpisodeLog.of({**flags, "gamma": np.full(n, gamma), **log})
 
 
 def spread_of(log, features):

@@ -214,9 +214,7 @@ def _return_interval(
         (low,), (high,) = estimator.return_interval([state], level)
     except InputError as error:
         return UNKNOWN, f"no interval of returns: {error.remedy}", False
-    here, word = estimator.calibrated(state, level)
-    doubtful = estimator.calibration.note and "interval of returns doubtful: many were cut off"
-    return (float(low), float(high)), doubtful or word, here
+    return (float(low), float(high)), *estimator.calibrated(state, level)
 
 
 def answers_table(answers: list[Answer]) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.support.errors import InputError
 from retvar.td.jit import compiled
 
-__all__ = ["EpisodeLog", "errors", "gathered", "lambda_returns", "missing"]
+__all__ = ["EpisodeLog", "errors", "lambda_returns", "missing"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -42,20 +40,13 @@ class EpisodeLog:
     end_state: Array  #: state that followed each cut
 
     @classmethod
-    def of(
-        cls, chunks: Iterable[Chunk], rows: int | None = None, weighted: bool = False
-    ) -> EpisodeLog:
-        """The log of some chunks, with so many rows in all where that is known.
+    def of(cls, columns: Chunk, weighted: bool = False) -> EpisodeLog:
+        """The log of a table.
 
         If it is `weighted`, the return is the product of the ratios with the rewards, and no ratio
         is left.
         """
-        if rows is None:
-            chunks = list(chunks)
-            rows = sum(len(chunk["reward"]) for chunk in chunks)
-        if not rows:
-            raise InputError("experience", "no transition", "there is nothing to estimate from")
-        columns = gathered(chunks, rows)
+        rows = len(columns["reward"])
         state, following, terminated = (columns[n] for n in ("state", "next_state", "terminated"))
         cut = np.asarray(columns["truncated"]) & ~terminated
         cut[-1] |= not terminated[-1]
@@ -98,20 +89,6 @@ class EpisodeLog:
         kept = {name: x[rows] for name, x in own.items() if name != "end_state"}
         kept["segment"] = np.unique(kept["segment"], return_inverse=True)[1]
         return EpisodeLog(**kept | {"cut": cut[rows], "end_state": ends})
-
-
-def gathered(chunks: Iterable[Chunk], rows: int) -> Chunk:
-    """The columns of some chunks, with so many rows in all."""
-    columns: Chunk = {}
-    done = 0
-    for chunk in chunks:
-        n = len(chunk["reward"])
-        for name, column in chunk.items():
-            if name not in columns:
-                columns[name] = np.empty((rows, *column.shape[1:]), column.dtype)
-            columns[name][done : done + n] = column
-        done += n
-    return columns
 
 
 @compiled

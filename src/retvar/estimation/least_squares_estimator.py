@@ -200,12 +200,14 @@ class LeastSquaresEstimator(OwnDiscounts):
             ends = [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, wider, strict=True)]
         return ends[0] if above else tuple(ends)
 
-    def calibrated(self, state: Any, level: float) -> tuple[bool, str]:
-        """Whether the return interval of a state rests on its own returns; a word if it is wide."""
-        own = self.returns_by_state
+    def calibrated(self, state: Any, level: float) -> tuple[str, bool]:
+        """A word on the return interval of a state; and whether it rests on its own returns."""
+        own, doubt = self.returns_by_state, ""
+        if self.calibration.note:
+            doubt = "interval of returns doubtful: many were cut off"
         if own is not None and np.isfinite(own.interval(np.array([state]), level)[0][0]):
-            return True, own.note(state, level)
-        return False, self.calibration.few_values(level)
+            return doubt or own.note(state, level), True
+        return doubt or self.calibration.few_values(level), False
 
     def return_interval_note(self, level: float = 0.9) -> str:
         """Why return intervals of this level are missing or doubtful; otherwise empty."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.estimation.bases import Base, Linear, Returns, Waves
-from retvar.estimation.episodes import EpisodeLog, gathered
+from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.stack import Place, Stack
@@ -71,7 +71,9 @@ class ObservationEstimator(LeastSquaresEstimator):
     def solution(self) -> Stack:
         """The fit."""
         weighted = self.description.estimand == "off_policy_return"
-        log = EpisodeLog.of(self._added.chunks(), self.steps, weighted)
+        if not self.steps:
+            raise InputError("experience", "no transition", "there is nothing to estimate from")
+        log = EpisodeLog.of(next(self._added.chunks(self.steps)), weighted)
         known: dict[str, Base] = dict(
             zip(NAMES, (Linear(self.features[0]), Waves(), Returns()), strict=True)
         )
@@ -139,7 +141,7 @@ class ObservationEstimator(LeastSquaresEstimator):
         if not all(isinstance(x, str) for x in self.bases):
             raise InputError("bases", "of your own", "cannot be saved: save the transitions")
         header = {"features": self.features[0].to_dict(), "bases": self.bases}
-        return header, gathered(self._added.chunks(), self.steps)
+        return header, next(self._added.chunks(max(1, self.steps)), {})
 
     @classmethod
     def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
