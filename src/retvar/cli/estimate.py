@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -375,6 +376,17 @@ def _answer(found: Estimate, text: str, source: str, args: dict[str, Any]) -> An
     return replace(answer, note="; ".join(filter(None, (answer.note, f"no roll-outs: {why}"))))
 
 
+def _beside(found: Estimate, answer: Answer) -> dict[str, Any]:
+    """The law of the return, and where its variance arises, of states that the rows tell of."""
+    states = found.experience.width is None and not found.experience.pairs
+    if not states or math.isnan(answer.std.estimate):
+        return {}
+    try:
+        return {"law": found.law(answer.state), "why": found.attribution(answer.state)}
+    except InputError:  # by TD, resumed without rows, or the off-policy return
+        return {}
+
+
 def _print(
     found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
 ) -> None:
@@ -382,7 +394,11 @@ def _print(
     for warning in found.warnings if apart else ():
         print_note(f"WARNING: {warning}")
     if args["json"]:
-        at = {"at": [each.to_dict() for each in asked]} if asked else {}
+        parts = [
+            each.to_dict() | {name: x.to_dict() for name, x in _beside(found, each).items()}
+            for each in asked
+        ]
+        at = {"at": parts} if asked else {}
         print_result(base.to_json(_to_dict(found, checked) | at))
         return
     lines = found.summary(args["rows"]).splitlines()
@@ -392,7 +408,8 @@ def _print(
     if asked:
         from retvar.estimation.answers import answers_table
 
-        print_result("\n" + answers_table(asked))
+        beside = [str(x) for each in asked for x in _beside(found, each).values()]
+        print_result("\n\n".join(["\n" + answers_table(asked), *beside]))
     if written:
         print_result("\nwritten: " + "\n         ".join(map(str, written)))
     note = found.data.attrs.get("observed_note")

@@ -11,7 +11,7 @@ from retvar.cli import base
 from retvar.support.format import visible
 
 if TYPE_CHECKING:
-    from retvar.exact import Attribution, MonteCarlo, Solution
+    from retvar.exact import MonteCarlo, Solution
     from retvar.exact.law import Bracket, Law
 
 ROWS = 60  # of the printed table; JSON has all
@@ -53,7 +53,7 @@ def solve(domain: str, **args: Any) -> None:
     figure: Any = solution.plot
     if args["why"] is not None:
         why = solution.attribution(args["why"])
-        plain["why"], text, figure = _why(why), f"{text}\n\n{why}", why.plot
+        plain["why"], text, figure = why.to_dict(), f"{text}\n\n{why}", why.plot
     if args["law"] is not None:
         state = base.whole_number(args["law"])
         found = solution.law()[args["law"] if state is None else state]
@@ -64,16 +64,6 @@ def solve(domain: str, **args: Any) -> None:
         text = "\n".join([text, "", heading, *table, *found.notes])
         figure = partial(rv.plots.law, found)
     base.show(args, plain, text, figure)
-
-
-def _why(found: Attribution) -> dict[str, Any]:
-    """An attribution as JSON data."""
-    return {
-        "state": found.state,
-        "note": found.note,
-        "by_state": found.by_state.tolist(),
-        "top": [contribution._asdict() for contribution in found.top()],
-    }
 
 
 def _probabilities(found: Law) -> dict[str, Bracket]:

@@ -13,11 +13,13 @@ import numpy as np
 import xarray
 
 from retvar.estimation import files, results, settings
-from retvar.estimation.answers import Answer, answer_at, find_states
+from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
+from retvar.estimation.empirical import Empirical, LawEstimate
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, refuse_discounts
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import StateEstimator, refuse_gaps
+from retvar.exact import Attribution
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
@@ -147,6 +149,38 @@ class Estimate(Shown):
         observation is a sequence of numbers.
         """
         return answer_at(self, state, level)
+
+    def law(self, state: Any, *, level: float | None = None) -> LawEstimate:
+        """The law of the return from a state: probabilities, quantiles and CVaR, with intervals.
+
+        It is that of the empirical MDP, whose states are taken to be Markov. Needs states, and
+        ``by="least_squares"``.
+
+        >>> import retvar as rv
+        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
+        >>> print(rv.estimate(lake, gamma=0.9).law(14).probability_below(0.5))
+        0.623 [0.572, 0.671]
+        """
+        return Empirical(self).law(*self._one_state(state, level))
+
+    def attribution(self, state: Any, *, level: float | None = None) -> Attribution:
+        """Where the variance from a state arises: shares of states and of steps, with intervals.
+
+        >>> import retvar as rv
+        >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
+        >>> found = rv.estimate(lake, gamma=0.9).attribution(14)
+        >>> [(x.state, x.next_state, round(x.share, 2)) for x in found.top(2)]
+        [('14', 'end', 0.68), ('14', '13', 0.13)]
+        """
+        return Empirical(self).attribution(*self._one_state(state, level))
+
+    def _one_state(self, state: Any, level: float | None) -> tuple[int, float]:
+        """The number of a state, and the level of its intervals."""
+        if not isinstance(self.estimator, StateEstimator):
+            remedy = 'needs states and by="least_squares"; for observations see retvar.rollouts'
+            raise InputError("experience", self.experience.name, remedy)
+        level = self._monitor.level if level is None else arguments.level("level", level)
+        return int(find_state(self.experience, state, self.estimator.features[0].states)), level
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False

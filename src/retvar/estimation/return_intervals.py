@@ -61,9 +61,8 @@ class ReturnsByState:
 
     def note(self, state: int, level: float) -> str:
         """A word where returns take so few values that the interval holds more than its level."""
-        (first,), (n,) = self._own(np.array([state]))
-        low, high = _ranks(n, level)
-        own = self._returns[first : first + n]
+        own = self.of(state)
+        low, high = _ranks(n := own.size, level)
         if high < 1:
             return ""
         ends = own[low - 1], own[high - 1]
@@ -74,6 +73,11 @@ class ReturnsByState:
             return ""
         held = f"this interval held {inside / n:.0%} of the calibration returns"
         return f"returns take few values here: {held}"
+
+    def of(self, state: int) -> Array:
+        """The returns of one state, in order."""
+        (first,), (n,) = self._own(np.array([state]))
+        return self._returns[first : first + n]
 
     def _own(self, states: Integers) -> tuple[Integers, Integers]:
         """Where the returns of each state begin, and how many there are."""

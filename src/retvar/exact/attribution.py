@@ -10,8 +10,10 @@ are uncorrelated, and the variance from s₀ is a sum over edges:
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +70,10 @@ class Attribution(Shown):
         taken and not another.
     note
         Why there are no shares, which are then NaN; otherwise empty.
+    intervals
+        From data: lower and upper ends of the shares, ``"by_edge"`` and ``"by_state"``.
+    level
+        The level of these intervals.
 
     Examples
     --------
@@ -85,6 +91,8 @@ class Attribution(Shown):
     by_edge: Array
     noise: Array
     note: str
+    intervals: Mapping[str, Array] = field(default_factory=dict)
+    level: float = math.nan
 
     @property
     def by_action(self) -> Array:
@@ -101,20 +109,38 @@ class Attribution(Shown):
 
     def top(self, most: int = SHOWN) -> list[Contribution]:
         """The edges with the largest shares, those without any left out."""
-        e, mdp = self.mdp.edges, self.mdp
-        found = []
-        for k in np.argsort(-self.by_edge, kind="stable")[: arguments.integer("most", most, 1)]:
-            s, a, after = int(e.state[k]), int(e.action[k]), int(e.next_state[k])
-            end = "end" if after == END else mdp.state_name(after)
-            names, share = (mdp.state_name(s), mdp.action_name(a), end), float(self.by_edge[k])
-            if share > ROUNDING:
-                found.append(Contribution(*names, share, float(self.noise[k])))
-        return found
+        return [self._of(k) for k in self._largest(most)]
+
+    def _largest(self, most: int) -> list[int]:
+        order = np.argsort(-self.by_edge, kind="stable")[: arguments.integer("most", most, 1)]
+        return [int(k) for k in order if self.by_edge[k] > ROUNDING]
+
+    def _of(self, k: int) -> Contribution:
+        """What edge k adds."""
+        s, a, after = (int(column[k]) for column in self.mdp.edges[:3])
+        end = "end" if after == END else self.mdp.state_name(after)
+        names = self.mdp.state_name(s), self.mdp.action_name(a), end
+        return Contribution(*names, float(self.by_edge[k]), float(self.noise[k]))
 
     def table(self, most: int = SHOWN) -> list[list[str]]:
         """Rows of text: a heading, then the edges with the largest shares."""
-        rows = [[*x[:3], f"{x.share:.1%}", f"{x.noise:.1%}"] for x in self.top(most)]
-        return [["state", "action", "next state", "share", "of it reward noise"], *rows]
+        ends, rows = self.intervals.get("by_edge"), []
+        for k in self._largest(most):
+            x = self._of(k)
+            interval = [] if ends is None else [" … ".join(f"{end[k]:.1%}" for end in ends)]
+            rows.append([*x[:3], f"{x.share:.1%}", *interval, f"{x.noise:.1%}"])
+        heading = [] if ends is None else [f"{self.level:.0%}"]
+        return [["state", "action", "next state", "share", *heading, "of it reward noise"], *rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "state": self.state,
+            "note": self.note,
+            "by_state": self.by_state.tolist(),
+            "top": [contribution._asdict() for contribution in self.top()],
+            **{f"{name}_interval": ends.tolist() for name, ends in self.intervals.items()},
+        }
 
     @property
     def _title(self) -> str:

@@ -19,21 +19,17 @@ from retvar.plots.style import BLUE, INK, LIGHT_BLUE, NAVY, ORANGE, Array, Entry
 from retvar.support.format import count
 
 SAMPLE_COLUMNS = ("observed", "predicted", "predicted_std")
-MAX_BANDS, MAX_GROUPS = 60, 10
 MIN_RETURNS = 20  # in a group, and altogether
-MAX_POINTS = 4000  # of more returns, every k-th is drawn
 TAIL = 0.005  # share of the points on either side that may lie outside the panel
 FAR_POINTS = 1.7  # times the height of the other points, from which far ones go to the edge
 FAR_GROUPS = 4.0  # times the largest predicted std, from which groups go to the edge
-MAX_K = 4.0  # std
 INSIDE: Any = {"marker": "o", "ms": 2.4, "ls": "none", "color": BLUE, "mew": 0}
 OUTSIDE: Any = {"marker": "x", "ms": 3.8, "ls": "none", "color": ORANGE, "mew": 0.9}
 BEYOND: Any = {**OUTSIDE, "marker": "^", "ms": 5}
 MEANS: Any = {"marker": "D", "mfc": "white", "mec": INK, "mew": 0.9, "ms": 4.2, "ls": "none"}
-NORMAL = "a normal distribution, for reference only: returns need not be normal"
-CHEBYSHEV = "too few, whatever the distribution (Chebyshev), but for chance"
 REFERENCE: Any = {"color": style.SOFT, "lw": 1.2, "ls": (0, (2, 1.5))}
 DOT: Any = {"marker": "o", "ls": "none", "color": NAVY, "mec": "white", "mew": 0.5}
+GROUP: Any = {**DOT, "color": BLUE, "mew": 0.6, "zorder": 5}
 PREDICTED = {"value": "check_value", "std": "check_predicted_std"}  # where fresh returns began
 
 
@@ -85,13 +81,14 @@ class Bands(NamedTuple):
 
 def bands_of(samples: Samples) -> Bands:
     """The groups of returns, in the order of their predictions."""
-    groups = groups_of(samples.predicted, MAX_BANDS)
+    groups = groups_of(samples.predicted, most=60)
     edges = np.concatenate([[0], np.cumsum([group.size for group in groups])])
     columns = samples.predicted, np.square(samples.std), samples.observed
     mean, variance, observed = (np.array([x[g].mean() for g in groups]) for x in columns)
     return Bands(edges, mean, np.sqrt(variance), observed)
 
 
+@style.styled
 def observed_returns(data: xarray.Dataset) -> Figure:
     """Draw observed returns over the band, mean ± 2 std, that was predicted for them.
 
@@ -101,33 +98,27 @@ def observed_returns(data: xarray.Dataset) -> Figure:
     `data` is from :func:`retvar.estimate`, with observed returns.
     """
     found = observed_samples(data)
-    title = e.figure_title(data, "do observed returns lie where they were predicted?")
-    if not found.observed.size:
+    title, size = "do observed returns lie where they were predicted?", found.observed.size
+    if not size:
         text = "No observed return has a prediction: nothing to compare."
-        return style.message_figure(title, text)
+        return style.message_figure(e.figure_title(data, title), text)
     typical = np.quantile(found.observed, [TAIL, 1 - TAIL])
     factor, suffix = common_factor(typical, found.predicted, found.std)
     observed, predicted, std = (np.divide(x, factor) for x in found[:3])
     found = Samples(observed, predicted, std, found.left_out)
-    return _draw_returns(found, bands_of(found), title, f"return{suffix}")
-
-
-@style.styled
-def _draw_returns(found: Samples, bands: Bands, title: str, label: str) -> Figure:
-    """Draw bands and returns, far ones at the edge of the panel."""
-    size, edges = found.observed.size, bands.edges
-    low, high = bands.mean - 2 * bands.std, bands.mean + 2 * bands.std
-    figure = style.new_figure(7.6, 4.2, title)
-    ax = figure.add_subplot(xlabel="each observed return, in the order of its prediction")
-    ax.stairs(high, edges, baseline=low, fill=True, color=LIGHT_BLUE, alpha=0.55, lw=0, zorder=1)
-    ax.stairs(bands.mean, edges, baseline=None, color=INK, lw=1.5, zorder=4)
-    ax.plot((edges[1:] + edges[:-1]) / 2, bands.observed, gid="observed", zorder=5, **MEANS)
+    edges, mean, std, observed = bands_of(found)
+    low, high = mean - 2 * std, mean + 2 * std
     bottom, top = value_range(found.observed, low, high)
-    near = value_range(np.quantile(found.observed, [TAIL, 1 - TAIL]), low, high)
+    near = value_range(typical / factor, low, high)
     if top - bottom > FAR_POINTS * (near[1] - near[0]):
         bottom, top = near
     bottom, top = 1.05 * bottom - 0.05 * top, 1.05 * top - 0.05 * bottom
-    shown = np.argsort(found.predicted, kind="stable")[:: -(-size // MAX_POINTS)]
+    figure = style.new_figure(7.6, 4.2, e.figure_title(data, title))
+    ax = figure.add_subplot(xlabel="each observed return, in the order of its prediction")
+    ax.stairs(high, edges, baseline=low, fill=True, color=LIGHT_BLUE, alpha=0.55, lw=0, zorder=1)
+    ax.stairs(mean, edges, baseline=None, color=INK, lw=1.5, zorder=4)
+    ax.plot((edges[1:] + edges[:-1]) / 2, observed, gid="observed", zorder=5, **MEANS)
+    shown = np.argsort(found.predicted, kind="stable")[:: -(-size // 4000)]
     x = np.linspace(0, size, shown.size, endpoint=False) + 0.5
     y, inside = found.observed[shown], found.within(2)
     within, alpha = (y >= bottom) & (y <= top), float(np.clip(400 / x.size, 0.3, 0.9))
@@ -141,7 +132,9 @@ def _draw_returns(found: Samples, bands: Bands, title: str, label: str) -> Figur
     many = share_text(int(inside.sum()), size, "observed returns")
     words = f"{many} lie within 2 std of what was predicted{found.left_out}"
     ax.set_title(words, fontsize=9)
-    ax.set(ylabel=label, ylim=(bottom, top), xlim=(-0.005 * size, 1.005 * size), xticks=[])
+    ax.set(
+        ylabel=f"return{suffix}", ylim=(bottom, top), xlim=(-0.005 * size, 1.005 * size), xticks=[]
+    )
     ax.grid(axis="y", **style.GRID)
     band = (Patch(facecolor=LIGHT_BLUE, alpha=0.55, lw=0), style.sample(color=INK, lw=1.5))
     looks = {"observed: mean of like predictions": MEANS, "an observed return": INSIDE}
@@ -158,14 +151,13 @@ def share_text(part: int, whole: int, noun: str) -> str:
 
     >>> share_text(94, 100, "observed returns"), share_text(1999, 2000, "observed returns")
     ('94% of 100 observed returns', 'more than 99% of 2,000 observed returns')
-    >>> share_text(3, 3, "states"), share_text(0, 3, "states")
-    ('all 3 states', 'none of 3 states')
     """
     percent, words = round(100 * part / whole), {0: "less than 1% of", 100: "more than 99% of"}
     share = words.get(percent, f"{percent}% of")
     return f"{ {0: 'none of', whole: 'all'}.get(part, share) } {whole:,} {noun}"
 
 
+@style.styled
 def calibration(data: xarray.Dataset) -> Figure:
     """Draw how far observed returns were from their predictions, against the predicted std.
 
@@ -181,42 +173,43 @@ def calibration(data: xarray.Dataset) -> Figure:
     if size < MIN_RETURNS:
         text = f"Too few observed returns to judge by: {size}, where {MIN_RETURNS} are needed."
         return style.message_figure(title, text)
-    return _draw_calibration(found, deviations_of(found), title)
-
-
-def deviations_of(found: Samples) -> Array:
-    """Predicted std, observed std and its standard error of groups of similar predicted std."""
-    rows = []
-    for group in groups_of(found.std, MAX_GROUPS, MIN_RETURNS):
-        squares = np.square(found.observed[group] - found.predicted[group])
-        root, error = np.sqrt(squares.mean()), np.std(squares, ddof=1) / math.sqrt(group.size)
-        rows.append((np.sqrt(np.mean(found.std[group] ** 2)), root, error / (2 * root or 1.0)))
-    return np.transpose(rows)
-
-
-@style.styled
-def _draw_calibration(found: Samples, deviations: Array, title: str) -> Figure:
     figure = style.new_figure(9.0, 4.8, title)
     left, right = figure.subplots(1, 2)
-    _draw_deviations(left, *deviations)
-    k = np.linspace(0, MAX_K, 161)
+    _draw_deviations(left, *deviations_of(found))
+    k = np.linspace(0, 4, 161)
     share, whole = np.array([found.within(x).mean() for x in k]), np.isin(k, (1, 2, 3))
     right.fill_between(k, 0, 1 - 1 / np.maximum(k, 1) ** 2, color=style.SHADE, lw=0, zorder=0)
     right.plot(k, erf(k / math.sqrt(2)), **REFERENCE, zorder=3)
     right.plot(k, share, color=BLUE, lw=2, zorder=4)
     right.plot(k[whole], share[whole], "o", color=BLUE, ms=4.5, mec="white", mew=0.6, zorder=5)
-    right.set(xlim=(0, MAX_K), ylim=(0, 1.03), axisbelow=True, title="how many, within k std")
+    right.set(xlim=(0, 4), ylim=(0, 1.03), axisbelow=True, title="how many, within k std")
     right.grid(**style.GRID)
     right.set_yticks(np.linspace(0, 1, 6), [f"{p}%" for p in range(0, 101, 20)])
-    right.set(
-        xlabel="k (times the predicted standard deviation)", ylabel="share of observed returns"
-    )
+    right.set_xlabel("k (times the predicted standard deviation)")
+    right.set_ylabel("share of observed returns")
     dots = style.sample(color=BLUE, lw=2, marker="o", ms=5, mec="white", mew=0.6)
     few = Patch(facecolor=style.SHADE, edgecolor="#d5d5d5", lw=0.6)
-    entries: list[Entry] = [(dots, f"observed returns{found.left_out}")]
-    entries += [(style.sample(**style.TRUTH), "as predicted"), (style.sample(**REFERENCE), NORMAL)]
-    style.add_legend(figure, [*entries, (few, CHEBYSHEV)], ncols=2)
+    entries: list[Entry] = [
+        (dots, f"observed returns{found.left_out}"),
+        (style.sample(**style.TRUTH), "as predicted"),
+        (
+            style.sample(**REFERENCE),
+            "a normal distribution, for reference only: returns need not be normal",
+        ),
+        (few, "too few, whatever the distribution (Chebyshev), but for chance"),
+    ]
+    style.add_legend(figure, entries, ncols=2)
     return figure
+
+
+def deviations_of(found: Samples) -> Array:
+    """Predicted std, observed std and its standard error of groups of similar predicted std."""
+    rows = []
+    for group in groups_of(found.std, 10, MIN_RETURNS):
+        squares = np.square(found.observed[group] - found.predicted[group])
+        root, error = np.sqrt(squares.mean()), np.std(squares, ddof=1) / math.sqrt(group.size)
+        rows.append((np.sqrt(np.mean(found.std[group] ** 2)), root, error / (2 * root or 1.0)))
+    return np.transpose(rows)
 
 
 def _draw_deviations(ax: Axes, predicted: Array, observed: Array, error: Array) -> None:
@@ -228,11 +221,10 @@ def _draw_deviations(ax: Axes, predicted: Array, observed: Array, error: Array) 
     top /= factor
     low, high = np.maximum(observed - 2 * error, 0), observed + 2 * error
     ax.vlines(predicted[near], low[near], high[near], color=BLUE, lw=1.2)
-    dots: Any = {"color": BLUE, "ls": "none", "mec": "white", "mew": 0.6, "zorder": 5}
-    ax.plot(predicted[near], observed[near], "o", ms=5, **dots)
-    beyond = int(np.sum(~near))
-    if beyond:
-        ax.plot(predicted[~near], np.full(beyond, top), "^", ms=6, clip_on=False, **dots)
+    ax.plot(predicted[near], observed[near], ms=5, **GROUP)
+    if beyond := int(np.sum(~near)):
+        far = GROUP | {"marker": "^"}
+        ax.plot(predicted[~near], np.full(beyond, top), ms=6, clip_on=False, **far)
     _draw_diagonal(ax, 0, top)
     ax.set_title("how far, in groups" + (f" (▲ {beyond} beyond the panel)" if beyond else ""))
     ax.set_xlabel(f"predicted standard deviation{suffix}")
@@ -273,6 +265,7 @@ def checked(data: xarray.Dataset, name: str) -> Checked:
     return Checked(x, low, high, std + 0 * several, std / np.sqrt(2 * (several - 1)))
 
 
+@style.styled
 def check(data: xarray.Dataset) -> Figure:
     """Draw Monte Carlo returns of fresh roll-outs against the estimates, with the diagonal.
 
@@ -295,12 +288,6 @@ def check(data: xarray.Dataset) -> Figure:
         entries.append((style.sample(color=BLUE, lw=1.1), words))
     entries.append((style.sample(color=ORANGE, lw=1.1), "± standard error of Monte Carlo"))
     entries.append((style.sample(**style.TRUTH), "equal"))
-    return _draw_check(found, title, f"Monte Carlo, {count(many, unit)}", entries)
-
-
-@style.styled
-def _draw_check(found: dict[str, Checked], title: str, label: str, entries: list[Entry]) -> Figure:
-    """Draw estimates with intervals along x, Monte Carlo with standard errors along y."""
     figure = style.new_figure(8.6, 4.7, title)
     axes = figure.subplots(1, 2)
     for ax, (name, one) in zip(axes, found.items(), strict=True):
@@ -315,6 +302,6 @@ def _draw_check(found: dict[str, Checked], title: str, label: str, entries: list
         missing = int(np.sum(np.isnan(x)))
         more = f"\n({missing:,} left out: {e.NEGATIVE_VARIANCE})" if missing else ""
         ax.set(title=TITLES[name] + suffix, xlabel=f"estimate from experience{more}")
-    axes[0].set_ylabel(label)
+    axes[0].set_ylabel(f"Monte Carlo, {count(many, unit)}")
     style.add_legend(figure, entries)
     return figure

@@ -77,18 +77,18 @@ class SweepErrors:
 
     def questions(self, *axes: str) -> dict[str, Indices]:
         """Learners by what they estimate, apart from settings along an axis."""
-        known = set(self.errors.settings) - set(axes)
-        return self.errors.questions([n for n in run_errors.QUESTION_SETTINGS if n in known])
+        names = [n for n in run_errors.QUESTION_SETTINGS if n in self.errors.settings]
+        return self.errors.questions([n for n in names if n not in axes])
 
     def cells(
         self, members: Indices, axes: Mapping[str, Sequence[float]]
     ) -> dict[tuple[int, ...], Indices]:
         """Which of these learners have which settings, by the places of these on the axes."""
-        columns = {name: self.errors.column(name) for name in axes}
         found: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for m in members.tolist():
-            if all(columns[name][m] in values for name, values in axes.items()):
-                found[tuple(v.index(columns[name][m]) for name, v in axes.items())].append(m)
+            own = [(self.errors.column(name)[m], values) for name, values in axes.items()]
+            if all(setting in values for setting, values in own):
+                found[tuple(values.index(setting) for setting, values in own)].append(m)
         return {at: np.array(found[at], dtype=np.intp) for at in sorted(found)}
 
     def best_errors(self, cell: Indices) -> Array:
@@ -117,11 +117,7 @@ def load_errors(
 
 
 def question_title(text: str) -> str:
-    """Settings with the letters of the paper.
-
-    >>> question_title("gamma = 0.9, lam = 1")
-    'γ = 0.9, λ = 1'
-    """
+    """Settings with the letters of the paper."""
     parts = (part.partition(" = ") for part in text.split(", "))
     found = (f"{SYMBOLS.get(name, name)} = {value}" for name, _, value in parts if name)
     return style.shown(", ".join(found))
@@ -171,9 +167,9 @@ def sensitivity_curves(
     every = np.concatenate([np.ravel([line.y, *(line.band or ())]) for line in lines])
     domains, _, runs = sweep.errors.values.shape
     many = domains if sweep.options.over == "domains" else runs // (1 + split)
-    about = f"{sweep.options.level:.0%} interval over {many} {sweep.options.over}"
+    over, level = sweep.options.over, sweep.options.level
+    about = f"interquartile mean, {level:.0%} interval over {many} {over}"
     content = p.logarithmic(content, sweep.label, below_cutoff(every[every > 0], CUTOFF))
-    about = f"interquartile mean, {about}"
     figure = p.panels(content, axis, size, legend, title=about, title_fontsize=8)
     figure.get_layout_engine().set(w_pad=0.07)  # type: ignore[union-attr, call-arg]
     return figure
@@ -224,6 +220,7 @@ class Row(NamedTuple):
     domains: Array  #: ratios of single domains
 
 
+@style.styled
 def comparison(
     data: xarray.Dataset | Comparison, *, settings: Sequence[str] | None = None, **how: Any
 ) -> Figure:
@@ -253,27 +250,53 @@ def comparison(
     choices = [arguments.choice("settings", x, known) for x in wanted]
     if not choices:
         raise InputError("settings", choices, f"must be some of {', '.join(known)}")
-    return _draw(found, {
-        (choice, str(pair)): list(rows_of(found.sel(settings=choice, pair=pair)))
-        for choice, pair in product(choices, found.pair.values)
-    })  # fmt: skip
+    pairs = [str(pair) for pair in found.pair.values]
+    content = {
+        (choice, pair): list(rows_of(found.sel(settings=choice, pair=pair)))
+        for choice, pair in product(choices, pairs)
+    }
+    rows = [row for panel in content.values() for row in panel]
+    labels, largest = [row.label for row in content[choices[0], pairs[0]]], _largest_ratio(rows)
+    methods = dict.fromkeys(name for pair in pairs for name in pair.split(" / "))
+    colours = {m: learner_style(m, k).colour for k, m in enumerate(methods)}
+    height = 0.6 + (0.2 * max(len(labels), 2) + 0.75) * len(choices)
+    widest = max(style.text_size(label, style.RC["font.size"])[0] for label in labels)
+    width = max(0.3 + widest + (PANEL + 0.25) * len(pairs), 3.8)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(len(choices), len(pairs), squeeze=False, sharey=True)
+    for ax, ((choice, pair), panel) in zip(axes.ravel(), content.items(), strict=True):
+        _draw_rows(ax, panel, largest, colours)
+        a, b = (learner_name(name) for name in pair.split(" / "))
+        ax.set_xlabel(f"error of {a} / error of {b}" if choice == choices[-1] else "")
+        ax.set_title(TITLES[choice] if pair == pairs[0] else "")
+    about, winners = found.attrs, {row.winner for row in rows}
+    words = [(c, f"{learner_name(m)} is better") for m, c in colours.items() if m in winners]
+    if "" in winners:
+        decided = can_decide(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
+        words.append((style.SOFT, "not sure" + f" (too few {about['over']})" * (not decided)))
+    point: Any = {**POINT, "lw": 2.2, "ls": "-"}
+    entries: list[Entry] = [(style.sample(color=c, **point), text) for c, text in words]
+    if any(row.domains.size for row in rows):
+        entries.append((style.sample(color=style.LINE, **DOT), "single domains"))
+    title = f"at {about['at']}, {about['level']:.0%} intervals over {about['over']}"
+    style.add_legend(figure, entries, title=title, title_fontsize=8)
+    return figure
 
 
 def rows_of(one: xarray.Dataset) -> Iterator[Row]:
     """A row per question with domains as strokes, or, with one question, a row per domain."""
-    domains, none = one.sizes["domain"] - 1, np.zeros(0)
-    if one.sizes["question"] == 1 and domains <= MAX_DOMAIN_ROWS:
-        every = [one.isel(question=0, domain=k) for k in range(domains + (domains > 1))]
-        found = [(style.shown(str(row.domain.item())), row, none) for row in every]
-    else:
-        parts = [one.isel(question=k) for k in range(one.sizes["question"])]
-        titles = [question_title(str(part.question.item())) or "all" for part in parts]
-        overall = [part.isel(domain=0 if domains == 1 else -1) for part in parts]
-        strokes = [part.ratio.values[:-1] if domains > 1 else none for part in parts]
-        found = list(zip(titles, overall, strokes, strict=True))
-    for label, row, single in found:
+    domains, questions = one.sizes["domain"] - 1, one.sizes["question"]
+    single = questions == 1 and domains <= MAX_DOMAIN_ROWS
+    whole = 0 if domains == 1 else domains  # the row of all domains
+    every = range(domains + (domains > 1)) if single else [whole] * questions
+    for k, domain in enumerate(every):
+        question = one.isel(question=0 if single else k)
+        row = question.isel(domain=domain)
+        label = question_title(str(row.question.item())) or "all"
+        label = style.shown(str(row.domain.item())) if single else label
+        strokes = question.ratio.values[:domains] if whole and not single else np.zeros(0)
         ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
-        yield Row(label, ratio, low, high, str(row.winner.item()), single)
+        yield Row(label, ratio, low, high, str(row.winner.item()), strokes)
 
 
 def _largest_ratio(rows: list[Row]) -> float:
@@ -285,44 +308,12 @@ def _largest_ratio(rows: list[Row]) -> float:
     return min(float(np.exp(1.08 * max(0.05, most, *ends[np.isfinite(ends)]))), MAX_RATIO)
 
 
-@style.styled
-def _draw(found: xarray.Dataset, content: Mapping[tuple[str, str], list[Row]]) -> Figure:
-    """Draw panels, in rows by the choice of settings and in columns by the pair of methods."""
-    choices, pairs = (list(dict.fromkeys(key)) for key in zip(*content, strict=True))
-    rows = [row for panel in content.values() for row in panel]
-    labels = [row.label for row in content[choices[0], pairs[0]]]
-    methods = dict.fromkeys(name for pair in pairs for name in pair.split(" / "))
-    colours = {m: learner_style(m, k).colour for k, m in enumerate(methods)}
-    height = 0.6 + (0.2 * max(len(labels), 2) + 0.75) * len(choices)
-    widest = max(style.text_size(label, style.RC["font.size"])[0] for label in labels)
-    width = max(0.3 + widest + (PANEL + 0.25) * len(pairs), 3.8)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(len(choices), len(pairs), squeeze=False, sharey=True)
-    for ax, ((choice, pair), panel) in zip(axes.ravel(), content.items(), strict=True):
-        _draw_rows(ax, panel, _largest_ratio(rows), colours)
-        a, b = (learner_name(name) for name in pair.split(" / "))
-        ax.set_xlabel(f"error of {a} / error of {b}" if choice == choices[-1] else "")
-        ax.set_title(TITLES[choice] if pair == pairs[0] else "")
-    about, winners = found.attrs, {row.winner for row in rows}
-    words = [(c, f"{learner_name(m)} is better") for m, c in colours.items() if m in winners]
-    if "" in winners:
-        decided = can_decide(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
-        words.append((style.SOFT, "not sure" + ("" if decided else f" (too few {about['over']})")))
-    point: Any = {**POINT, "lw": 2.2, "ls": "-"}
-    entries: list[Entry] = [(style.sample(color=c, **point), text) for c, text in words]
-    if any(row.domains.size for row in rows):
-        entries.append((style.sample(color=style.LINE, **DOT), "single domains"))
-    title = f"at {about['at']}, {about['level']:.0%} intervals over {about['over']}"
-    style.add_legend(figure, entries, title=title, title_fontsize=8)
-    return figure
-
-
 def _draw_rows(ax: Axes, rows: list[Row], largest: float, colours: dict[str, str]) -> None:
     limits = 1 / largest, largest
-    ax.set(xscale="log", xlim=limits, axisbelow=True, ylim=(len(rows) - 0.4, -0.6))
+    ax.set(xscale="log", xlim=limits)
+    p.name_rows(ax, [row.label for row in rows])
     chosen = next(ticks for most, ticks in RATIO_TICKS.items() if largest <= most)
-    ticks = [tick for tick in chosen if limits[0] <= tick <= limits[1]]
-    p.fixed_ticks(ax.xaxis, ticks)
+    p.fixed_ticks(ax.xaxis, [tick for tick in chosen if limits[0] <= tick <= limits[1]])
     ax.grid(axis="x", **style.GRID)
     ax.axvline(1, color=style.INK, lw=0.8, zorder=2)
     for k, row in enumerate(rows):
@@ -333,6 +324,4 @@ def _draw_rows(ax: Axes, rows: list[Row], largest: float, colours: dict[str, str
         for shade, lw in (("white", 4.4), (colour, 2.4)):  # white separates it from strokes
             ax.plot([low, high], [k, k], color=shade, lw=lw, solid_capstyle="butt", zorder=3)
         ax.plot(middle, k, color=colour, zorder=4, gid="ratio", **POINT)
-    ax.set_yticks(range(len(rows)), [row.label for row in rows])
-    ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)

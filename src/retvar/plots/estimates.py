@@ -86,12 +86,6 @@ def _setting_text(setting: Any) -> str:
 
 
 def interval_name(data: xarray.Dataset) -> str:
-    """The name of the intervals of a dataset.
-
-    >>> import xarray
-    >>> interval_name(xarray.Dataset(attrs={"level": 0.9})), interval_name(xarray.Dataset())
-    ('90% interval', 'interval')
-    """
-    level = data.attrs.get("level")
-    percent = "" if level is None else f"{short_number(round(100 * float(level), 6))}% "
-    return f"{percent}interval"
+    """The name of the intervals of a dataset."""
+    percent = short_number(round(100 * float(data.attrs.get("level", np.nan)), 6))
+    return f"{percent}% interval" if "level" in data.attrs else "interval"

@@ -80,25 +80,20 @@ def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
     e, chosen = mdp.edges, [mdp.policy(one).probabilities for one in policies.values()]
     table = np.array([p[e.state, e.action] * e.probability for p in chosen])
     taken = np.flatnonzero(np.any(table > 0, axis=0)).tolist()
-    groups, symbols = _merged_edges(mdp, taken), _symbols(list(policies))
-    arrows = [_arrow(mdp, group, table, list(symbols.values())) for group in groups]
+    groups, initials = _merged_edges(mdp, taken), Counter(name[:1] for name in policies)
+    short = [name[:1] if initials[name[:1]] == 1 else shown(name) for name in policies]
+    symbols = [GREEK.get(*both) for both in zip(policies, short, strict=True)]
+    symbols = symbols if len(policies) > 1 else [""]
+    arrows = [_arrow(mdp, group, table, symbols) for group in groups]
     arrows, shared = _shorten(arrows) if len(arrows) > MAX_LABELLED else (arrows, "")
     arrows, markers = _add_markers(mdp, arrows)
     discounts, everywhere = _discounts(mdp)
-    meant = [f"{s}: {shown(p)}" for p, s in symbols.items() if len(s) == 1 and p not in GREEK]
+    named = [(s, p) for s, p in zip(symbols, policies, strict=True) if len(s) == 1]
+    meant = [f"{s}: {shown(p)}" for s, p in named if p not in GREEK]
     merged = "probabilities of edges drawn as one are added" * (len(groups) < len(taken))
     note = ";  ".join(filter(None, (everywhere, ", ".join(meant), shared, merged)))
     names = [shown(mdp.state_name(s)) for s in range(mdp.n_states)]
     return GraphContent(arrows, names, discounts, markers, note)
-
-
-def _symbols(names: list[str]) -> dict[str, str]:
-    """A short symbol per policy; an empty one for a single policy."""
-    if len(names) == 1:
-        return {names[0]: ""}
-    initials = Counter(name[:1] for name in names)
-    short = {name: name[:1] if initials[name[:1]] == 1 else shown(name) for name in names}
-    return short | {name: GREEK[name] for name in names if name in GREEK}
 
 
 def _merged_edges(mdp: MDP, taken: list[int]) -> list[tuple[int, ...]]:
@@ -324,33 +319,31 @@ def _loops(state: int, ways: list[int], nodes: Nodes) -> tuple[Points, Array]:
 
 
 def _arcs(a: int, b: int, ways: list[int], sizes: Points, nodes: Nodes) -> tuple[Points, Array]:
-    """Parallel arcs, forwards or backwards [route, arrow, point]; straight ones cost least."""
-    along, count = nodes.centre[b] - nodes.centre[a], len(ways)
-    length = abs(along)
+    """Parallel arcs, forwards or backwards [route, arrow, point]; straight ones cost least.
+
+    High ones are rounder. A positive skew raises them near their start, a negative one near their
+    end.
+    """
+    (start, end), count = nodes.centre[[a, b]], len(ways)
+    along, length = end - start, abs(end - start)
     room = np.max(sizes.real * abs(along.imag) + sizes.imag * abs(along.real)) / length
     offsets = np.clip(room + 0.1, 0.3, 0.46) * ((count - 1) / 2 - np.arange(count))
-    curves, costs = [], []
-    for skew, bend in product(SKEWS if count == 1 else (0.0,), BENDS):
-        arcs = [_arc(nodes, a, b, bend * length + x, skew) for x in offsets]
-        curves.append([arc[::way] for arc, way in zip(arcs, ways, strict=True)])
-        costs.append(0.15 * (bend != 0) + (1.5 + 0.1 * length) * abs(bend) + 0.15 * abs(skew))
-    return np.array(curves), np.array(costs)
-
-
-def _arc(nodes: Nodes, a: int, b: int, height: float, skew: float) -> Points:
-    """A curve between two nodes whose middle is `height` to the left; rounder if it is high.
-
-    A positive skew raises it near its start, a negative one near its end.
-    """
-    start, end = nodes.centre[[a, b]]
-    along, length = end - start, abs(end - start)
-    rise = 1j * along / length * height * 4 / 3
-    ahead = along * max(0.0, 1 - abs(height) / length / 0.8) / 3
+    skews, bends = np.array(list(product(SKEWS if count == 1 else [0.0], BENDS))).T
+    heights, skew = bends[:, None] * length + offsets, skews[:, None]
+    rise = 1j * along / length * heights * 4 / 3
+    ahead = along * np.maximum(0.0, 1 - np.abs(heights) / length / 0.8) / 3
     raised = start + ahead + rise * (1 + skew), end - ahead + rise * (1 - skew)
-    points = _bezier_points(np.array([start, *raised, end]), 801)
-    away = (np.abs(points - start) > nodes.radius[a]) & (np.abs(points - end) > nodes.radius[b])
-    between = points[away] if away.any() else points
-    return np.asarray(between[np.linspace(0, between.size - 1, POINTS).round().astype(int)])
+    ends = np.broadcast_arrays(start, *raised, end)
+    points = _bezier_points(np.stack(ends, axis=-1), 801)
+    away = [np.abs(points - nodes.centre[i]) > nodes.radius[i] for i in (a, b)]
+    between = np.logical_and(*away)
+    first, last = between.argmax(axis=-1), 800 - between[..., ::-1].argmax(axis=-1)
+    places = np.linspace(first, last, POINTS, axis=-1).round().astype(int)
+    curves = np.take_along_axis(points, places, axis=-1)
+    back = np.array(ways) < 0
+    curves[:, back] = curves[:, back, ::-1]
+    costs = 0.15 * (bends != 0) + (1.5 + 0.1 * length) * np.abs(bends) + 0.15 * np.abs(skews)
+    return curves, costs
 
 
 def _conflicts(line: Points, others: Points) -> float:

@@ -6,6 +6,7 @@ can be looked at without drawing; the paper's claims are checked on the same tab
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -199,12 +200,12 @@ def step_sizes(data: Datasets) -> Figure:
     found, words = _telling_states(found.sel(learner=labels), "variance")
     found = found.drop_vars([f"{name}_std" for name in fields], errors="ignore")
     content = [state_panel("value", found.sel(learner=labels[0]), value)]
+    nodes = {m: network.nodes[-1].title for m, network in NETWORKS.items()}
     for label in labels:
-        kind = found.algorithm.sel(learner=label).item() if "algorithm" in found.coords else label
-        network = NETWORKS.get(str(kind).lower())
-        node = "variance" if network is None else network.nodes[-1].title
+        own = found.sel(learner=[label])
+        node = next((title for m, title in nodes.items() if of_method(own, m)), "variance")
         title = f"{node} ({learner_name(label, style.LONGEST_TICK)})"
-        content.append(state_panel(title, found.sel(learner=label), variance))
+        content.append(state_panel(title, own.isel(learner=0), variance))
     legend = [_mean_entry(found, variance), *words]
     return _panels_over_time(p.logarithmic(content, "step size"), found, legend)
 
@@ -236,13 +237,12 @@ def rmse_curves(data: Datasets) -> Figure:
 def _y_limits(data: xarray.Dataset, field: str) -> tuple[float, float]:
     """Limits that contain zero and the bands of all learners but diverging ones."""
     mean, exact = np.asarray(data[field]), _column(data, f"true_{field}")
-    std = np.nan_to_num(_column(data, f"{field}_std"), posinf=0.0) if mean.size else mean
-    std = std if std.size else np.zeros(mean.shape)
+    known = data.get(f"{field}_std", xarray.zeros_like(data[field]))
+    std = np.nan_to_num(np.asarray(known), posinf=0.0)
     sizes = np.nanmax(np.abs(mean), axis=tuple(range(1, mean.ndim)), initial=0.0)
     size = np.nanmax(np.abs(exact), initial=0.0) or sizes.min() or 1.0
     near = sizes <= FAR * size
-    bands = [(mean - std)[near].ravel(), (mean + std)[near].ravel()]
-    every = np.concatenate([*bands, exact.ravel(), [0.0]])
+    every = np.concatenate([*(mean - std)[near], *(mean + std)[near], exact, [0.0]], axis=None)
     every = np.clip(every[np.isfinite(every)], -FAR * size, FAR * size)
     margin = 0.04 * (np.ptp(every) or 1.0)
     return float(every.min() - margin), float(every.max() + margin)
@@ -270,10 +270,11 @@ def _telling_states(data: xarray.Dataset, field: str) -> tuple[xarray.Dataset, l
 
 def _mean_entry(data: xarray.Dataset, variable: str) -> Entry:
     """The legend entry of means over runs, with a band if standard deviations are known."""
-    runs = data.attrs.get("runs", data.sizes.get("run", "all"))
-    band = bool(np.isfinite(_column(data, f"{variable}_std")).any())
-    text = "mean ± standard deviation" if band else "mean"
-    text = "one run" if runs == 1 else f"{text} over {runs} runs"
+    runs, band = (
+        data.attrs.get("runs", "all"),
+        bool(np.isfinite(_column(data, f"{variable}_std")).any()),
+    )
+    text = f"mean{' ± standard deviation' * band} over {runs} runs" if runs != 1 else "one run"
     text = f"exact {text}" if "exact" in data.attrs else text
     return style.legend_line(LineStyle("#777777", ""), band), text
 
@@ -302,22 +303,25 @@ def final_estimates(data: Datasets) -> Figure:
     return panels(content, axis, (1, 7.0, 3.6), legend)
 
 
-def _steps(data: xarray.Dataset, name: str) -> Array:
-    """Step sizes of the learners as numbers."""
-    if name not in data.coords or data[name].dtype.kind not in "fiu":
-        raise InputError(f"data.{name}", "no numbers", "step sizes must be numbers")
-    return np.asarray(data[name], dtype=float)
+def best_learners(data: xarray.Dataset, method: str, errors: Array, *names: str) -> xarray.Dataset:
+    """The learners of a method by some settings; of several with the same the one that errs least.
+
+    One setting replaces ``learner``, several become dimensions.
+    """
+    for name in names:
+        if name not in data.coords or data[name].dtype.kind not in "fiu":
+            raise InputError(f"data.{name}", "no numbers", "step sizes must be numbers")
+    order = np.argsort(errors, kind="stable")  # unknown ones last
+    own = data.isel(learner=order[of_method(data, method)[order]])
+    table = own.set_index(learner=names if len(names) > 1 else names[0]).drop_duplicates("learner")
+    return table.unstack("learner") if len(names) > 1 else table.sortby("learner")
 
 
 def errors_by_steps(data: xarray.Dataset, method: str) -> xarray.DataArray:
     """Squared error summed over states [alpha, alpha_bar]; the least where several learners fit."""
-    own = data.isel(learner=of_method(data, method))
-    names = ("alpha", "alpha_bar")
-    found = [np.unique(_steps(own, name), return_inverse=True) for name in names]
-    table = np.full([values.size for values, _ in found], np.nan)
-    places = tuple(place for _, place in found)
-    np.fmin.at(table, places, np.asarray(own.variance_window_mse.sum("state")))
-    return xarray.DataArray(table, [(n, x) for n, (x, _) in zip(names, found, strict=True)])
+    own = data[[]].assign(errors=data.variance_window_mse.sum("state"))
+    found = best_learners(own, method, own.errors.values, "alpha", "alpha_bar").errors
+    return found.transpose("alpha", "alpha_bar")  # type: ignore[no-any-return]
 
 
 def step_size_ratio(data: Datasets) -> Figure:
@@ -388,28 +392,25 @@ def method_line(method: str, x: Any, y: Any, std: Any = None, **more: Any) -> Li
 
 def by_ratio(data: xarray.Dataset, values: xarray.DataArray, method: str) -> xarray.DataArray:
     """Learners of a method as [ratio, alpha_bar]."""
-    chosen = values.isel(learner=of_method(data, method))
-    try:
-        ratio = [float(str(x).split("error=")[1].split(" ")[0]) for x in chosen.learner.values]
-    except (IndexError, ValueError):
+    own = values.isel(learner=of_method(data, method))
+    found = [re.search(r"error=([\d.e+-]+)", str(label)) for label in own.learner.values]
+    if None in found:
         remedy = "labels must be like 'direct error=0.1 ᾱ=0.01'"
-        raise InputError("learners", str(chosen.learner.values[0]), remedy) from None
-    indexed = chosen.assign_coords(ratio=("learner", ratio))
+        raise InputError("learners", str(own.learner.values[0]), remedy)
+    indexed = own.assign_coords(ratio=("learner", [float(x[1]) for x in found if x]))
     return indexed.set_index(learner=["ratio", "alpha_bar"]).unstack("learner")
 
 
 def best_per_state(data: xarray.Dataset, method: str) -> xarray.Dataset:
     """Mean and std of the estimate [ratio, state] with the best of the paper's step sizes."""
-
-    def chosen(values: xarray.DataArray) -> xarray.DataArray:
-        return by_ratio(data, values, method).sel(alpha_bar=slice(0.999 * LEAST, None))
-
-    mse = chosen(data.variance_window_mse)
-    best = {"alpha_bar": mse.argmin("alpha_bar")}
-    mean = chosen(data.variance_window).isel(best).drop_vars("alpha_bar")
-    std = chosen(data.variance_std.mean(time_of(data))).isel(best).drop_vars("alpha_bar")
-    step = mse.alpha_bar.isel(best)
-    return mean.to_dataset(name="mean").assign(std=std, step=(step.dims, step.values))
+    std = data.variance_std.mean(time_of(data))
+    mse, mean, std = (
+        by_ratio(data, values, method).sel(alpha_bar=slice(0.999 * LEAST, None))
+        for values in (data.variance_window_mse, data.variance_window, std)
+    )
+    best = mse.argmin("alpha_bar")
+    found = xarray.Dataset({"mean": mean, "std": std, "step": mse.alpha_bar})
+    return found.isel(alpha_bar=best).drop_vars("alpha_bar")
 
 
 def least_error(data: xarray.Dataset, method: str, against: str = "") -> tuple[Array, Array, Array]:
@@ -420,8 +421,7 @@ def least_error(data: xarray.Dataset, method: str, against: str = "") -> tuple[A
 
 
 def _ratio_axis(ratios: Sequence[float]) -> XAxis:
-    limits, names = (min(ratios) - 0.03, max(ratios) + 0.03), [short_number(x) for x in ratios]
-    return XAxis("error of the value / max|j|", limits, list(ratios), names)
+    return XAxis("error of the value / max|j|", (min(ratios) - 0.03, max(ratios) + 0.03), ratios)
 
 
 def value_error_spread(data: Datasets, ratios: Sequence[float]) -> Figure:
@@ -474,12 +474,9 @@ def _method_entries(methods: Sequence[str]) -> list[Entry]:
 
 def by_step(data: xarray.Dataset, method: str) -> tuple[Array, Array, Array, Array]:
     """ᾱ, final RMSE, its std over runs, and the number of diverged runs; the best for each ᾱ."""
-    own = data.isel({time_of(data): -1, "learner": of_method(data, method)})
-    steps, errors = _steps(own, "alpha_bar"), np.asarray(own.variance_rmse)
-    order = np.lexsort([np.nan_to_num(errors, nan=np.inf), steps])
-    first = order[np.unique(steps[order], return_index=True)[1]]
-    rest = (np.asarray(own[name])[first] for name in ("variance_rmse_std", "diverged"))
-    return steps[first], errors[first], *rest  # type: ignore[return-value]
+    last, names = data.isel({time_of(data): -1}), ("variance_rmse", "variance_rmse_std", "diverged")
+    found = best_learners(last[list(names)], method, last.variance_rmse.values, "alpha_bar")
+    return found.learner.values, *(found[name].values for name in names)
 
 
 def sensitivity(data: Datasets) -> Figure:

@@ -46,6 +46,7 @@ STAR: Any = {"marker": "*", "ms": 11, "mfc": "white", "mec": INK, "mew": 0.9, "l
 NUMBER_SIZE, BELOW_SIZE, MIN_SIZE = 8.5, 6.6, 4.6  # points; smaller numbers are omitted
 MAX_PLAIN = 1e5  # larger numbers are written with powers of ten
 MIN_BAR = 0.6  # inches: height of a colour bar
+OBSERVATION_MAP = 3.2, 2.8  # inches
 MAX_GROUPS = 250  # rows of a matrix
 CELL_TYPES = {"S": "start", "F": "frozen", "H": "hole", "C": "cliff", "G": "goal"}
 NO_STEP = "hatched: no step was taken from here (never reached, or the end of an episode)"
@@ -59,7 +60,7 @@ class HeatMap(NamedTuple):
     colours: Any  #: a colour map
     norm: Any = None  #: of the colours; default: from the least to the largest number
     edges: Any = None  #: of the cells, x and y; default: whole numbers
-    hatched: Flags | None = None  #: cells without data
+    hatched: Any = False  #: cells without data
     texts: Sequence[str] = ()  #: in the cells, row by row
     below: Sequence[str] = ()  #: smaller, below these
     corner: str = ""  #: a letter for each cell, faint in its corner
@@ -74,14 +75,13 @@ def draw_map(ax: Axes, one: HeatMap, cell: float = 0.0, **look: Any) -> Any:
     table = np.ma.masked_invalid(one.table)
     mesh = ax.pcolormesh(*edges, table, cmap=one.colours, norm=norm, zorder=1, **look)
     ax.set(xlim=edges[0][[0, -1]], ylim=edges[1][[-1, 0] if one.down else [0, -1]])
-    if one.hatched is not None and one.hatched.any():
+    if np.any(one.hatched):
         blank = np.ma.masked_where(~one.hatched, np.zeros(one.table.shape))
         ax.pcolor(*edges, blank, gid="hatched", lw=0, **HATCH)
-    size, small = _fit(one.texts, NUMBER_SIZE, cell), _fit(one.below, BELOW_SIZE, 0.9 * cell)
-    if one.texts and size >= MIN_SIZE:
+    if one.texts:
         shades = np.asarray(mesh.cmap(mesh.norm(one.table.ravel())), dtype=float)[:, :3]
         shades[np.isnan(one.table.ravel())] = 1.0
-        _write_cells(ax, one, shades**2.2 @ LUMINANCE > 0.25, size, small, cell)
+        _write_cells(ax, one, shades**2.2 @ LUMINANCE > 0.25, cell)
     return mesh
 
 
@@ -91,24 +91,24 @@ def _fit(texts: Sequence[str], size: float, cell: float) -> float:
     return min(size, 0.24 * 72 * cell, size * 0.86 * cell / widest if widest else size)
 
 
-def _write_cells(
-    ax: Axes, one: HeatMap, light: Flags, size: float, small: float, cell: float
-) -> None:
-    """Write the texts of cells, in black where these are light, and those below if readable."""
-    both = small >= MIN_SIZE and any(one.below)
+def _write_cells(ax: Axes, one: HeatMap, light: Flags, cell: float) -> None:
+    """Write what is readable in cells of so many inches, in black where these are light."""
+    size, small = _fit(one.texts, NUMBER_SIZE, cell), _fit(one.below, BELOW_SIZE, 0.9 * cell)
+    both, letter = small >= MIN_SIZE and any(one.below), min(6.5, 0.2 * 72 * cell)
     lift, up = size * 0.55 / (72 * cell) if both else 0.0, -1 if one.down else 1
-    letter = min(6.5, 0.2 * 72 * cell)
-    for k, colour in enumerate(np.where(light, "black", "white").tolist()):
-        row, place = divmod(k, one.table.shape[1])
-        look: Any = {"ha": "center", "va": "center", "color": colour}
-        kind = "unknown" if one.texts[k] == "?" else "number"
-        ax.text(place, row + up * (lift - 0.03), one.texts[k], fontsize=size, gid=kind, **look)
-        if both:
-            y = row - up * (0.03 + 1.5 * lift)
-            ax.text(place, y, one.below[k], fontsize=small, gid="interval", **look)
-        if one.corner and letter >= MIN_SIZE:
-            look |= {"ha": "left", "va": "top", "alpha": 0.6, "gid": "letter"}
-            ax.text(place - 0.45, row - 0.45, one.corner[k], fontsize=letter, **look)
+    middle: Any = {"ha": "center", "va": "center", "gid": "number"}
+    parts = [(one.texts, 0.0, up * (lift - 0.03), size, middle)]
+    if both:
+        parts += [(one.below, 0.0, -up * (1.5 * lift + 0.03), small, middle | {"gid": "interval"})]
+    if one.corner and letter >= MIN_SIZE:
+        faint = {"ha": "left", "va": "top", "alpha": 0.6, "gid": "letter"}
+        parts += [(one.corner, -0.45, -0.45, letter, faint)]
+    for texts, x, y, points, look in parts if size >= MIN_SIZE else ():
+        for k, text in enumerate(texts):
+            row, place = divmod(k, one.table.shape[1])
+            own = look | {"gid": "unknown"} if text == "?" else look
+            colour = "black" if light[k] else "white"
+            ax.text(place + x, row + y, text, fontsize=points, color=colour, **own)
 
 
 def number_texts(values: Array, *more: Array) -> list[list[str]]:
@@ -145,22 +145,29 @@ def add_bar(ax: Axes, mesh: Any, width: float, height: float) -> None:
 
 
 @style.styled
-def draw_grids(maps: Mapping[str, HeatMap], title: str, across: int = 2) -> Figure:
-    """Draw maps of one grid by their titles, stacked if it is wide, each with a colour bar."""
+def draw_maps(maps: Mapping[str, HeatMap], title: str, size: Any = None, across: int = 2) -> Figure:
+    """Draw maps by their titles, each of this size in inches with a colour bar.
+
+    Without a size they are grids of one shape, whose cells are square; wide grids are stacked.
+    """
     first = next(iter(maps.values()))
     rows, columns = first.table.shape
-    stacked = columns >= 2 * rows
-    cell = float(np.clip(8.4 / columns if stacked else 4.1 / max(rows, columns), 0.05, 0.85))
+    stacked, cell = size is None and columns >= 2 * rows, 0.0
+    look: Any = {"rasterized": True}
+    if size is None:
+        cell = float(np.clip(8.4 / columns if stacked else 4.1 / max(rows, columns), 0.05, 0.85))
+        look = {"edgecolors": "white", "lw": min(1.0, 2.5 * cell)}
+    wide, high = size or (cell * columns, cell * rows)
     across = 1 if stacked else min(len(maps), across)
     down, room = -(-len(maps) // across), 0.35 * bool(first.names)  # for ticks
-    width, height = max(cell * columns + 0.85, 2.7) + room, max(cell * rows, MIN_BAR) + 0.4 + room
+    width, height = max(wide + 0.85, 2.7) + room, max(high, MIN_BAR) + 0.4 + room
     figure = style.new_figure(max(across * width + 0.2, 5.2), down * height + 0.75, title)
     for k, (name, one) in enumerate(maps.items()):
-        ax = figure.add_subplot(down, across, k + 1, aspect="equal", anchor="W", title=name)
-        mesh = draw_map(ax, one, cell, edgecolors="white", lw=min(1.0, 2.5 * cell))
-        add_bar(ax, mesh, cell * columns, cell * rows)
+        ax = figure.add_subplot(down, across, k + 1, anchor="W", title=name)
+        ax.set_aspect("auto" if size else "equal")
+        add_bar(ax, draw_map(ax, one, cell, **look), wide, high)
         if one.names:
-            ax.locator_params(integer=True, nbins=10)
+            ax.locator_params(integer=size is None, nbins=6 if size else 10)
             ax.set(xlabel=shown(one.names[0]), ylabel=shown(one.names[1]))
         else:
             ax.set_axis_off()
@@ -217,7 +224,7 @@ def estimate_maps(data: xarray.Dataset) -> Figure:
         text = "No step was taken from any cell, so there is nothing to draw."
         return style.message_figure(title, text)
     maps = dict(state_map(data, *which, cells) for which in product(TITLES, cells.layers))
-    figure = draw_grids(maps, title, across=max(2, len(cells.layers)))
+    figure = draw_maps(maps, title, across=max(2, len(cells.layers)))
     written, notes = {str(text.get_gid()) for ax in figure.axes for text in ax.texts}, []
     if "interval" in written:
         notes.append(f"±: half the width of the {e.interval_name(data)}")
@@ -268,60 +275,32 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
     title = e.figure_title(data, "what return to expect, and how far it may stray")
     if not (column(data, "visited_map") > 0).any():
         return style.message_figure(title, "Nothing was visited, so there is nothing to draw.")
-    maps = dict(observation_map(data, name) for name in TITLES)
-    known: Any = [one.hatched for one in maps.values()]
-    hatched = any(cells.any() for cells in known)
-    tables = [one.table for one in maps.values()]
-    white = any(np.any(np.isnan(t) & ~h) for t, h in zip(tables, known, strict=True))
+    ordered = data[["value_map", "std_map", "visited_map"]].sortby(["y", "x"]).transpose("y", "x")
+    edges = [_cell_edges(column(ordered, axis)) for axis in "xy"]
+    axes = [str(data.attrs.get(f"{axis}_name", axis)) for axis in "xy"]
+    blank, white, maps = ~(column(ordered, "visited_map") > 0), False, {}
+    for name, title in TITLES.items():
+        table = np.where(blank, np.nan, column(ordered, f"{name}_map"))
+        factor, suffix = panels.common_factor(table)
+        look = COLOUR_MAPS[name]
+        maps[title + suffix] = HeatMap(table / factor, look, None, edges, blank, names=axes)
+        white = white or bool((np.isnan(table) & ~blank).any())
     why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
-    figure = _draw_wide(maps, title)
-    style.add_note(figure, [NOT_VISITED * hatched, f"white: {why}" * white])
+    figure = draw_maps(maps, title, OBSERVATION_MAP)
+    style.add_note(figure, [NOT_VISITED * bool(blank.any()), f"white: {why}" * white])
     return figure
 
 
-def observation_map(data: xarray.Dataset, name: str) -> tuple[str, HeatMap]:
-    """The map of the value or std over observations, and its title."""
-    fields = [f"{name}_map", "visited_map"]
-    ordered = data[fields].sortby(["y", "x"]).transpose("y", "x")
-    known = column(ordered, "visited_map") > 0
-    table = np.where(known, column(ordered, fields[0]), np.nan)
-    factor, suffix = panels.common_factor(table)
-    edges = [_cell_edges(column(ordered, axis)) for axis in "xy"]
-    axes = [shown(str(data.attrs.get(f"{axis}_name", axis))) for axis in "xy"]
-    one = HeatMap(table / factor, COLOUR_MAPS[name], None, edges, ~known, names=axes)
-    return TITLES[name] + suffix, one
-
-
 def _cell_edges(centres: Array) -> Array:
-    """Edges of cells around ascending centres.
-
-    >>> _cell_edges(np.array([0.0, 1.0, 3.0])).tolist(), _cell_edges(np.array([2.0])).tolist()
-    ([-0.5, 0.5, 2.0, 4.0], [1.5, 2.5])
-    """
+    """Edges of cells around ascending centres."""
     if centres.size == 1:
         return np.array(panels.value_range(centres))
     middles = (centres[1:] + centres[:-1]) / 2
     return np.array([2 * centres[0] - middles[0], *middles, 2 * centres[-1] - middles[-1]])
 
 
-@style.styled
-def _draw_wide(maps: Mapping[str, HeatMap], title: str) -> Figure:
-    """Draw two maps of observations side by side."""
-    figure = style.new_figure(8.6, 3.9, title)
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, (name, one) in zip(axes, maps.items(), strict=True):
-        add_bar(ax, draw_map(ax, one, rasterized=True), 3.2, 2.8)
-        ax.set(title=name, xlabel=one.names[0], ylabel=one.names[1] if ax is axes[0] else "")
-        ax.locator_params(nbins=6)
-    return figure
-
-
 def grid_cells(positions: Array | None, most: float = np.inf) -> Indices | None:
-    """Column and row (from below) of each state, None if positions are no cells, or too many.
-
-    >>> grid_cells(np.array([[1.0, 2.0], [2.0, 2.0]])).tolist()
-    [[0, 0], [1, 0]]
-    """
+    """Column and row (from below) of each state, None if positions are no cells, or too many."""
     if positions is None or not np.array_equal(positions, np.round(positions)):
         return None
     cells = (positions - positions.min(axis=0)).astype(np.intp)
@@ -339,7 +318,7 @@ def draw_solution_maps(solution: Solution, grid: Indices, shape: Mapping[str, Ar
         most = panels.largest_magnitude(values) or 1.0
         texts = [text or "–" for text in number_texts(values[grid].ravel())[0]]
         maps[title] = HeatMap(values[grid], "coolwarm", Normalize(-most, most), texts=texts)
-    return draw_grids(maps, shown(solution.mdp.name))
+    return draw_maps(maps, shown(solution.mdp.name))
 
 
 def moves_of(mdp: MDP, policy: object = None) -> tuple[Array, Array]:
@@ -386,7 +365,7 @@ def draw_matrix(mdp: MDP, policy: object) -> Figure:
     return figure
 
 
-def log_norm(values: Array, cutoff: float) -> LogNorm:
+def log_norm(values: Array, cutoff: float) -> Any:
     """A logarithmic scale of colours, up to `cutoff` times the least number."""
     finite = values[np.isfinite(values) & (values > 0)]
     low = float(finite.min()) if finite.size else 1.0
@@ -403,6 +382,7 @@ def add_log_bar(figure: Figure, norm: Any, axes: Any, label: str, **look: Any) -
     bar.outline.set_visible(False)
 
 
+@style.styled
 def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
     """Draw the exact error over α and ᾱ, a panel for each method, all on one scale.
 
@@ -413,42 +393,31 @@ def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
     from retvar.simulation.step_search import BestSteps
 
     several: Any = best if isinstance(best, Mapping) and best else {"": best}
+    tables, names = [], ("alpha_bar", "alpha")
     for name, one in several.items():
         field = f"best[{name!r}]" if name else "best"
         arguments.instance(field, one, BestSteps, "a result of retvar.best_steps")
-    found = {name or one.learner.network.method: one for name, one in several.items()}
-    tables, names = {}, ("alpha_bar", "alpha")
-    for name, errors in [(name, one.errors) for name, one in found.items()]:
-        if not set(names) <= set(errors.dims):
+        if not set(names) <= set(one.errors.dims):
             remedy = "the error must depend on both alpha and alpha_bar; plot best.errors yourself"
-            raise InputError("best", f"errors over {', '.join(map(str, errors.dims))}", remedy)
-        tables[name] = errors.min(set(errors.dims) - set(names)).transpose(*names)
-    return _draw_contours(found, tables)
-
-
-@style.styled
-def _draw_contours(best: Mapping[str, BestSteps], tables: Mapping[str, xarray.DataArray]) -> Figure:
-    """Draw a panel for each method: colours, lines, and the best steps with their error."""
-    norm = log_norm(np.concatenate([table.values.ravel() for table in tables.values()]), 100.0)
-    low, high = float(norm.vmin or 0.0), float(norm.vmax or 1.0)
-    levels: Any = np.geomspace(low, high, 13)
-    figure = Figure(figsize=(1.3 + 2.9 * len(best), 3.5), layout="constrained")
-    axes = figure.subplots(1, len(best), squeeze=False, sharex=True, sharey=True)[0]
+            raise InputError("best", f"errors over {', '.join(map(str, one.errors.dims))}", remedy)
+        tables.append(one.errors.min(set(one.errors.dims) - set(names)).transpose(*names))
+    norm = log_norm(np.concatenate([table.values.ravel() for table in tables]), 100.0)
+    levels: Any = np.geomspace(norm.vmin, norm.vmax, 13)
+    figure = Figure(figsize=(1.3 + 2.9 * len(tables), 3.5), layout="constrained")
+    axes = figure.subplots(1, len(tables), squeeze=False, sharex=True, sharey=True)[0]
     box = {"facecolor": INK, "alpha": 0.6, "lw": 0, "pad": 2}
     look: Any = {"va": "top", "fontsize": 8, "color": "white", "bbox": box}
-    for ax, (name, one) in zip(axes, best.items(), strict=True):
-        errors, steps = tables[name], one.steps
+    for ax, (name, one), errors in zip(axes, several.items(), tables, strict=True):
         x, y = errors.alpha.values, errors.alpha_bar.values
-        drawn = np.clip(np.where(np.isfinite(errors), errors, high), low, high)
-        ax.set(xscale="log", yscale="log", title=style.learner_name(name))
+        drawn = np.clip(np.where(np.isfinite(errors), errors, np.inf), *levels[[0, -1]])
+        title = style.learner_name(name or one.learner.network.method)
+        ax.set(xscale="log", yscale="log", title=title, xlabel=LONG_NAMES["alpha"])
         ax.contourf(x, y, drawn, levels=levels, norm=norm, cmap="viridis_r")
         ax.contour(x, y, drawn, levels=levels, colors=INK, linewidths=0.4)
-        ax.plot(steps["alpha"], steps["alpha_bar"], gid="best", **STAR)
+        ax.plot(one.steps["alpha"], one.steps["alpha_bar"], gid="best", **STAR)
         ax.text(0.03, 0.97, f"error {short_number(one.error)}", transform=ax.transAxes, **look)
         for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):
-            ticks = panels.log_ticks(values[0], values[-1], 6)
-            panels.fixed_ticks(axis, ticks)
-        ax.set_xlabel(LONG_NAMES["alpha"])
+            panels.fixed_ticks(axis, panels.log_ticks(values[0], values[-1], 6))
     axes[0].set_ylabel(LONG_NAMES["alpha_bar"])
     add_log_bar(figure, norm, list(axes), "mean squared error, summed over states")
     return figure
@@ -462,6 +431,7 @@ class ErrorMap(NamedTuple):
     near: Indices  #: [y, x]: the number, from 1, of the star than which a cell is not surely worse
 
 
+@style.styled
 def sweep_heat_map(
     data: xarray.Dataset,
     x: str = "alpha",
@@ -491,14 +461,31 @@ def sweep_heat_map(
     for (question, members), (method, own) in product(rows.items(), methods.items()):
         title = ", ".join(filter(None, (style.learner_name(method), question_title(question))))
         maps[title] = error_map(sweep, axes, np.intersect1d(members, own))
+    tables, columns = np.array([one.table for one in maps.values()]), len(methods)
+    norm, size = log_norm(tables, 20.0), (1.3 + 2.5 * columns, 0.75 + 2.25 * len(rows))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for ax, (title, one) in zip(grid.ravel(), maps.items(), strict=True):
+        heat = HeatMap(one.table, "viridis_r", norm, hatched=np.isinf(one.table))
+        draw_map(ax, heat, rasterized=True)
+        _outline(ax, one.near)
+        for row, place in one.stars:
+            ax.plot(place, row, gid="best", zorder=4, **STAR)
+        ax.set_title(title)
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=2.5)
+        _cell_ticks(ax.xaxis, x, axes[x], ax in grid[-1])
+        _cell_ticks(ax.yaxis, y, axes[y], ax in grid[:, 0])
+    cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
+    add_log_bar(figure, norm, grid, sweep.label, extend="max" if cut_off else None)
     domains, _, runs = sweep.errors.values.shape
     over, level = sweep.options.over, sweep.options.level
     halves = (domains if over == "domains" else runs) // 2
     best = f"star: best; outline: not surely worse ({level:.0%} interval of the ratio to the best, "
     words = [f"{best}over {halves} {over}, holds 1)"] * any(one.stars for one in maps.values())
-    diverged = any(np.isinf(one.table).any() for one in maps.values())
-    words += ["hatched: more than a quarter of the runs diverged"] * diverged
-    return _draw_errors(maps, axes, len(rows), sweep.label, "; ".join(words))
+    words += ["hatched: more than a quarter of the runs diverged"] * bool(np.isinf(tables).any())
+    figure.supxlabel(style.wrap_text("; ".join(words), 8, size[0] - 0.2), fontsize=8)
+    return figure
 
 
 def error_map(sweep: SweepErrors, values: dict[str, list[float]], members: Indices) -> ErrorMap:
@@ -529,38 +516,15 @@ def error_map(sweep: SweepErrors, values: dict[str, list[float]], members: Indic
     return ErrorMap(table, stars, near)
 
 
-@style.styled
-def _draw_errors(
-    maps: Mapping[str, ErrorMap], values: dict[str, list[float]], rows: int, label: str, note: str
-) -> Figure:
-    """Draw maps with their stars and outlines, in rows, all on one scale."""
-    tables, columns = np.array([one.table for one in maps.values()]), len(maps) // rows
-    norm, size = log_norm(tables, 20.0), (1.3 + 2.5 * columns, 0.75 + 2.25 * rows)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for ax, (title, one) in zip(axes.ravel(), maps.items(), strict=True):
-        heat = HeatMap(one.table, "viridis_r", norm, hatched=np.isinf(one.table))
-        draw_map(ax, heat, rasterized=True)
-        inside = np.pad(one.near, 1)
-        upright = np.argwhere(inside[:, 1:] != inside[:, :-1]) - (1.5, 0.5)
-        flat = np.argwhere(inside[1:] != inside[:-1]) - (0.5, 1.5)
-        edges = [[(x, y), (x, y + 1)] for y, x in upright] + [[(x, y), (x + 1, y)] for y, x in flat]
-        for k, look in enumerate(OUTLINE, 2):  # dark on light, visible on any colour
-            more: Any = {"capstyle": "projecting", "clip_on": False, "zorder": k, "gid": "near"}
-            ax.add_collection(LineCollection(edges, **look, **more), autolim=False)
-        for row, place in one.stars:
-            ax.plot(place, row, gid="best", zorder=4, **STAR)
-        ax.set_title(title)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(length=2.5)
-        for axis, name, outer in zip(
-            (ax.xaxis, ax.yaxis), values, (axes[-1], axes[:, 0]), strict=True
-        ):
-            _cell_ticks(axis, name, values[name], ax in outer)
-    cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
-    add_log_bar(figure, norm, axes, label, extend="max" if cut_off else None)
-    figure.supxlabel(style.wrap_text(note, 8, size[0] - 0.2), fontsize=8)
-    return figure
+def _outline(ax: Axes, near: Indices) -> None:
+    """Draw lines between cells with different numbers, dark on light: visible on any colour."""
+    inside = np.pad(near, 1)
+    upright = np.argwhere(inside[:, 1:] != inside[:, :-1]) - (1.5, 0.5)
+    flat = np.argwhere(inside[1:] != inside[:-1]) - (0.5, 1.5)
+    edges = [[(x, y), (x, y + 1)] for y, x in upright] + [[(x, y), (x + 1, y)] for y, x in flat]
+    for k, look in enumerate(OUTLINE, 2):
+        more: Any = {"capstyle": "projecting", "clip_on": False, "zorder": k, "gid": "near"}
+        ax.add_collection(LineCollection(edges, **look, **more), autolim=False)
 
 
 def _cell_ticks(axis: Any, name: str, values: list[float], labelled: bool) -> None:

@@ -196,11 +196,7 @@ def largest_magnitude(*values: Array) -> float:
 
 
 def common_factor(*values: Array) -> tuple[float, str]:
-    """A power of ten to divide huge or tiny numbers by, and how to write it at an axis.
-
-    >>> common_factor(np.array([3.0, -0.02])), common_factor(np.array([2.5e7]))
-    ((1.0, ''), (1000000.0, ' (×10⁶)'))
-    """
+    """A power of ten to divide huge or tiny numbers by, and how to write it at an axis."""
     size = largest_magnitude(*values)
     power = math.floor(math.log10(size)) if size else 0
     if -3 <= power < 5:
@@ -210,11 +206,7 @@ def common_factor(*values: Array) -> tuple[float, str]:
 
 
 def value_range(*values: Array) -> tuple[float, float]:
-    """The least and the largest number, moved apart if they are equal.
-
-    >>> value_range(np.array([1.0, np.nan, 3.0])), value_range(np.array([2.0, 2.0]))
-    ((1.0, 3.0), (1.5, 2.5))
-    """
+    """The least and the largest number, moved apart if they are equal."""
     every = np.concatenate([np.ravel(v) for v in values])
     every = every[np.isfinite(every)]
     low, high = (float(every.min()), float(every.max())) if every.size else (0.0, 0.0)
@@ -260,11 +252,7 @@ def tick_labels(values: Sequence[float], base: int = 10) -> list[str]:
 
 
 def log_ticks(low: float, high: float, most: int = 12) -> list[float]:
-    """Round numbers on a logarithmic axis: powers of ten; over a short range also others.
-
-    >>> log_ticks(0.5, 2000), log_ticks(0.5, 7)
-    ([1.0, 10.0, 100.0, 1000.0], [0.5, 1.0, 2.0, 5.0])
-    """
+    """Round numbers on a logarithmic axis: powers of ten; over a short range also others."""
     sets: list[Any] = [(1.0,), (1.0, 2.0, 5.0), np.arange(1, 10, 0.5)]
     found: list[float] = []
     for subs in sets[math.log10(high / low) <= 2.6 and most > MAX_TICKS :]:

@@ -184,11 +184,7 @@ class Cell(NamedTuple):
 
     @property
     def half_unit(self) -> float:
-        """Half a unit of the last printed digit.
-
-        >>> Cell(0.0, 0.0, "0.0110", 30).half_unit
-        5e-05
-        """
+        """Half a unit of the last printed digit."""
         return 0.5 * 10.0 ** -len(self.printed.partition(".")[2])
 
     @property
@@ -242,31 +238,25 @@ def table_1(data: Mapping[str, xarray.Dataset], published: Mapping[str, Sequence
         title, middle = label_of(column).replace("_", " "), (left - 0.45 + right) / 2
         ax.text(middle, 0.15, title, ha="center", va="center", fontsize=8, weight="bold")
         ax.plot([left - 0.45, right], [0.26, 0.26], color=INK, lw=0.6)
-    _write_row(ax, 0.37, ["experiment", *["paper", "measured"] * len(COLUMNS), "agrees"])
     for y, lw in ((0.03, 1.2), (HEAD_HEIGHT, 0.8), (below, 1.2)):
         ax.plot([0, width], [y, y], color=INK, lw=lw, solid_capstyle="butt")
+    note = "✓: all within 4 standard errors of the difference and half a unit of the last digit"
+    lines = [(0.37, 8.0, ["experiment", *["paper", "measured"] * len(COLUMNS), "agrees"])]
     for k, (name, printed) in enumerate(published.items()):
-        row = table_row(data.get(name), tuple(printed)).values()
-        texts = [(cell.printed, *_with_error(cell.measured, cell.stderr)) for cell in row]
+        row, y = table_row(data.get(name), tuple(printed)).values(), HEAD_HEIGHT + ROW_HEIGHT * k
         known = not any(math.isnan(cell.stderr) for cell in row)
         agrees = ("✓" if max(cell.share for cell in row) <= 1 else "✗") if known else ""
-        y = HEAD_HEIGHT + ROW_HEIGHT * k + 0.12
-        _write_row(ax, y, [name, *(text for each in texts for text in each[:2]), agrees])
-        errors = [part for each in texts for part in ("", each[2])]
-        _write_row(ax, y + 0.15, ["", *errors, ""], 7.0)
-    note = "✓: all within 4 standard errors of the difference and half a unit of the last digit"
-    _write_row(ax, below + 0.15, [note, *[""] * (len(EDGES) - 1)], 7.0)
+        texts = [_with_error(cell.measured, cell.stderr) for cell in row]
+        both = [text for cell, x in zip(row, texts, strict=True) for text in (cell.printed, x[0])]
+        lines.append((y + 0.12, 8.0, [name, *both, agrees]))
+        lines.append((y + 0.27, 7.0, ["", *[text for x in texts for text in ("", x[1])]]))
+    for y, size, words in [*lines, (below + 0.15, 7.0, [note])]:
+        for k, (x, text) in enumerate(zip(EDGES, words, strict=False)):
+            grey = size < 8.0 or (k % 2 == 1 and k < len(EDGES) - 1)  # small or published
+            look: Any = {"color": ORANGE if text == "✗" else SOFT if grey else INK}
+            if text:
+                ax.text(x, y, text, fontsize=size, ha="right" if k else "left", va="center", **look)
     return figure
-
-
-def _write_row(ax: Axes, y: float, texts: Sequence[str], size: float = 8.0) -> None:
-    """Write a row of the table: published figures grey, small ones too."""
-    for k, (x, text) in enumerate(zip(EDGES, texts, strict=True)):
-        grey = size < 8.0 or (k % 2 == 1 and k < len(EDGES) - 1)
-        colour = ORANGE if text == "✗" else SOFT if grey else INK
-        if text:
-            side = "right" if k else "left"
-            ax.text(x, y, text, fontsize=size, ha=side, va="center", color=colour)
 
 
 def _with_error(value: float, error: float) -> tuple[str, str]:

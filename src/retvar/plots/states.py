@@ -22,12 +22,13 @@ from retvar.plots.maps import (
     estimate_maps,
     grid_cells,
 )
-from retvar.plots.panels import common_factor, value_range
+from retvar.plots.panels import common_factor, name_rows, value_range
 from retvar.plots.style import BLUE, LIGHT_BLUE, NAVY, Array, Figure, Indices, shown
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import natural_key, short_number
 
+SHAPE = {"skewness": "skewness", "kurtosis": "excess kurtosis"}
 MAX_ROWS = 60
 MAX_DOTS = 200  # more states are drawn as lines
 TICK_STEPS = [k * 10**power for power in range(8) for k in (1, 2, 5)]
@@ -103,6 +104,7 @@ def state_rows(data: xarray.Dataset, order: str) -> StateRows:
     return StateRows(rows, labels, value, std, low, high, suffix)
 
 
+@style.styled
 def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
     """Draw the value of each state with its interval, in a band of one standard deviation.
 
@@ -129,44 +131,39 @@ def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
     if unknown.any():
         why = e.why_unknown(data, rows.places[unknown])
         entries.append((style.sample(**HOLLOW), f"no band: {why}"))
-    figure = _draw_rows(data, rows, title, words)
-    style.add_legend(figure, entries, ncols=3 if len(entries) < 4 else 2)
-    return figure
-
-
-@style.styled
-def _draw_rows(data: xarray.Dataset, rows: StateRows, title: str, words: str) -> Figure:
-    """Draw a dot, its interval and its band for each state, with its visits at the right."""
     width = max(6.4, max(style.text_size(label, 8)[0] for label in rows.labels) + 5.0)
     figure = style.new_figure(width, 1.5 + 0.19 * max(len(rows.labels), 3), title)
-    ax = figure.add_subplot()
+    ax = figure.add_subplot(xlabel=f"return{rows.suffix}")
     ax.set_title(style.wrap_text(words, 9, 4.0), fontsize=9)
-    y, band = np.arange(rows.places.size), np.nan_to_num(rows.std)
-    left, right = rows.value - band, rows.value + band
-    ax.barh(y, 2 * band, left=left, height=0.62, color=LIGHT_BLUE, lw=0, zorder=2)
-    ax.hlines(y, rows.low, rows.high, color=BLUE, linewidth=2.4, zorder=3)
-    for known, look in ((np.isfinite(rows.std), DOT), (np.isnan(rows.std), HOLLOW)):
-        ax.plot(rows.value[known], y[known], **look, zorder=4)
+    _draw_rows(ax, rows)
     small: Any = {"color": style.SOFT, "fontsize": 7, "transform": ax.get_yaxis_transform()}
     for row in np.flatnonzero(np.isnan(rows.value)):
         words = e.why_unknown(data, rows.places[[row]])
         ax.text(0.01, float(row), words, va="center", ha="left", **small)
-    low, high = value_range(left, right, rows.low, rows.high)
-    margin = 0.03 * (high - low)
-    ax.set(xlim=(low - margin, high + margin), ylim=(y.size - 0.4, -0.6), axisbelow=True)
-    if low <= 0 <= high:
-        ax.axvline(0, **style.ZERO)
-    ax.grid(axis="x", **style.GRID)
-    ax.set_xlabel(f"return{rows.suffix}")
-    ax.set_yticks(y, rows.labels, fontsize=8)
-    ax.tick_params(axis="y", length=0)
     if "visits" in data:
         texts = [f"{int(visits):,}" for visits in column(data, "visits")[rows.places]]
         x = 1 + (max(style.text_size(text, 7)[0] for text in [*texts, "visits"]) + 0.1) / 4
         for k, text in enumerate(texts):
             ax.text(x, k, text, va="center_baseline", ha="right", **small)
         ax.text(x, -0.75, "visits", va="bottom", ha="right", **small)
+    style.add_legend(figure, entries, ncols=3 if len(entries) < 4 else 2)
     return figure
+
+
+def _draw_rows(ax: Axes, rows: StateRows) -> None:
+    """A dot for each state, with its interval and its band."""
+    y, band = np.arange(rows.places.size), np.nan_to_num(rows.std)
+    left, right = rows.value - band, rows.value + band
+    ax.barh(y, 2 * band, left=left, height=0.62, color=LIGHT_BLUE, lw=0, zorder=2)
+    ax.hlines(y, rows.low, rows.high, color=BLUE, linewidth=2.4, zorder=3)
+    for known, look in ((np.isfinite(rows.std), DOT), (np.isnan(rows.std), HOLLOW)):
+        ax.plot(rows.value[known], y[known], **look, zorder=4)
+    low, high = value_range(left, right, rows.low, rows.high)
+    ax.set_xlim(1.03 * low - 0.03 * high, 1.03 * high - 0.03 * low)
+    if low <= 0 <= high:
+        ax.axvline(0, **style.ZERO)
+    name_rows(ax, rows.labels, fontsize=8)
+    ax.grid(axis="x", **style.GRID)
 
 
 MAIN: dict[str, Callable[[xarray.Dataset], Figure]] = {
@@ -176,6 +173,7 @@ MAIN: dict[str, Callable[[xarray.Dataset], Figure]] = {
 }
 
 
+@style.styled
 def solution(solution: Solution, states: Iterable[int | str] | None = None) -> Figure:
     """Draw the value and the standard deviation of each state from :func:`retvar.solve`.
 
@@ -201,17 +199,10 @@ def solution(solution: Solution, states: Iterable[int | str] | None = None) -> F
     if chosen.size == 0:
         raise InputError("states", "none", "must name at least one state")
     across, down = (0, 0) if cells is None else cells.max(axis=0) + 1
-    titles = {"skewness": "skewness", "kurtosis": "excess kurtosis"}
-    known = {title: getattr(solution, f) for f, title in titles.items() if f in solution.fields}
+    known = {title: getattr(solution, f) for f, title in SHAPE.items() if f in solution.fields}
     shape = {title: values for title, values in known.items() if np.isfinite(values).any()}
     if cells is not None and min(across, down) > 1 and across * down == mdp.n_states:
         return draw_solution_maps(solution, np.lexsort(cells.T).reshape(down, across), shape)
-    return _draw_states(solution, chosen, {t: values[chosen] for t, values in shape.items()})
-
-
-@style.styled
-def _draw_states(solution: Solution, chosen: Indices, shape: dict[str, Array]) -> Figure:
-    """Draw value, mean and spread of each state, from left to right; below it the shape."""
     width = float(np.clip(1.6 + 0.42 * chosen.size, 4.4, 8.5))
     heights = (2.6, 1.4) if shape else (2.6,)
     figure = Figure(figsize=(width, sum(heights) + 0.8), layout="constrained")
@@ -219,7 +210,7 @@ def _draw_states(solution: Solution, chosen: Indices, shape: dict[str, Array]) -
     for ax, label in zip(axes, ("return", "shape"), strict=False):
         ax.set(ylabel=label, axisbelow=True)
         ax.grid(axis="y", **style.GRID)
-    axes[0].set_title(shown(solution.mdp.name), fontweight="bold")
+    axes[0].set_title(shown(mdp.name), fontweight="bold")
     same = solution.mean is solution.value
     _draw_spread(axes[0], solution.mean[chosen], solution.std[chosen], "value" if same else "mean")
     if not same:
@@ -228,15 +219,14 @@ def _draw_states(solution: Solution, chosen: Indices, shape: dict[str, Array]) -
     low, high = axes[0].get_ylim()
     if low - (high - low) / 2 <= 0 <= high + (high - low) / 2:  # zero is in or near the panel
         axes[0].axhline(0, **style.ZERO)
-    looks = {"skewness": ("^", BLUE), "excess kurtosis": ("s", style.ORANGE)}
-    for title, values in shape.items():
-        marker, colour = looks[title]
-        many = chosen.size > MAX_DOTS
-        look: Any = {"lw": 1.2} if many else {"marker": marker, "ls": "none", "ms": 4.5}
-        axes[1].plot(np.arange(values.size), values, c=colour, label=title, zorder=3, **look)
+    for title, marker, colour in zip(SHAPE.values(), "^s", (BLUE, style.ORANGE), strict=True):
+        dots: Any = {"marker": marker, "ls": "none", "ms": 4.5}
+        look: Any = {"lw": 1.2} if chosen.size > MAX_DOTS else dots
+        if title in shape:
+            axes[1].plot(shape[title][chosen], c=colour, label=title, zorder=3, **look)
     if shape:
         axes[1].axhline(0, **style.ZERO)
-    names = [shown(solution.mdp.state_name(int(s)), style.LONGEST_TICK) for s in chosen]
+    names = [shown(mdp.state_name(int(s)), style.LONGEST_TICK) for s in chosen]
     axes[-1].set(xlabel="state", xlim=(-0.6, chosen.size - 0.4))
     widest, room = max(style.text_size(n, 8.5)[0] for n in names), (width - 1.0) / len(names)
     slanted = widest > max(0.9, room)  # as many names as fit

@@ -113,20 +113,12 @@ METHODS |= {m: line_style(k, True) for k, m in enumerate(NETWORKS) if m not in M
 
 
 def learner_style(label: str, k: int) -> LineStyle:
-    """The style of a method, in capitals or not, or the k-th style for other learners.
-
-    >>> learner_style("VTD", 0) == METHODS["vtd"], learner_style("mine", 0).colour
-    (True, '#0072b2')
-    """
+    """The style of a method, in capitals or not, or the k-th style for other learners."""
     return METHODS.get(label.lower()) or line_style(k, dashed=True)
 
 
 def learner_name(label: str, most: int = LONGEST_NAME) -> str:
-    """The name of a method or learner in a figure.
-
-    >>> learner_name("vtd"), learner_name("Direct"), learner_name("Mine")
-    ('VTD', 'direct', 'Mine')
-    """
+    """The name of a method or learner in a figure."""
     return shown(label_of(label.lower()) if label.lower() in METHODS else label, most)
 
 
@@ -136,12 +128,12 @@ def css_colours() -> str:
     >>> print(css_colours().splitlines()[1])
       --method-direct: #0072b2; --method-direct-dark: #59a3cd;
     """
-    colours = {method: METHODS[method].colour for method in NETWORKS}
-    dark: Any = {m: tuple(0.35 + 0.65 * x for x in to_rgb(c)) for m, c in colours.items()}
-    each = [
-        f"  --method-{m}: {c}; --method-{m}-dark: {to_hex(dark[m])};" for m, c in colours.items()
-    ]
-    return "\n".join([":root {", *each, "}", ""])
+    text = ":root {\n"
+    for method in NETWORKS:
+        colour = METHODS[method].colour
+        dark: Any = [0.35 + 0.65 * part for part in to_rgb(colour)]
+        text += f"  --method-{method}: {colour}; --method-{method}-dark: {to_hex(dark)};\n"
+    return text + "}\n"
 
 
 class Figure(MatplotlibFigure):
@@ -159,11 +151,7 @@ class Figure(MatplotlibFigure):
 
 
 class Figures(dict[str, Figure]):
-    """Figures by name, which a notebook shows one below the other.
-
-    >>> Figures({"a": Figure(figsize=(2, 1))})._repr_html_()[:60]
-    '<div><strong>a</strong></div><div><img alt="a" width="192" s'
-    """
+    """Figures by name, which a notebook shows one below the other."""
 
     def _repr_html_(self) -> str:
         html = ""
@@ -228,35 +216,24 @@ def add_note(figure: Figure, sentences: Iterable[str]) -> None:
 
 
 def shown(text: str, most: int = LONGEST_NAME) -> str:
-    r"""A name as a figure can show it: without characters that the font lacks, and not too long.
-
-    >>> shown("a\x1b[31m\n"), shown("中"), len(shown("a" * 5_000))
-    ('a\\x1b[31m\\n', '\\u4e2d', 60)
-    """
-    known = _letters()
-    text = "".join(c if ord(c) in known else ascii(c)[1:-1] for c in visible(text[: most + 1]))
+    """A name as a figure can show it: without characters that the font lacks, and not too long."""
+    text = "".join(c if _has(ord(c)) else ascii(c)[1:-1] for c in visible(text[: most + 1]))
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @cache
-def _letters() -> frozenset[int]:
-    """The characters of the font, both regular and bold."""
-    faces = [findfont(FontProperties(family="DejaVu Sans", weight=w)) for w in ("normal", "bold")]
-    return frozenset.intersection(*(frozenset(get_font(face).get_charmap()) for face in faces))
+def _has(letter: int) -> bool:
+    """Whether the font has a character, both regular and bold."""
+    faces = (findfont(FontProperties(family="DejaVu Sans", weight=w)) for w in ("normal", "bold"))
+    return all(letter in get_font(face).get_charmap() for face in faces)
 
 
 def text_size(text: str, size: float, weight: str = "normal") -> tuple[float, float]:
-    """Width and height of lines of text, in inches.
-
-    >>> width, height = text_size("s0", 10)
-    >>> 0.15 < width < 0.25, 0.1 < height < 0.2
-    (True, True)
-    """
-    if not text:
-        return 0.0, 0.0
+    """Width and height of lines of text, in inches."""
     lines = text.split("\n")
     width = max(_line_width(line, weight) for line in lines)
-    return width * size * POINT, (0.95 + LINE_SPACING * (len(lines) - 1)) * size * POINT
+    height = 0.95 + LINE_SPACING * (len(lines) - 1) if text else 0.0
+    return width * size * POINT, height * size * POINT
 
 
 @cache
@@ -268,11 +245,7 @@ def _line_width(line: str, weight: str) -> float:
 
 
 def wrap_text(text: str, size: float, width: float, weight: str = "normal") -> str:
-    """Break text between words into lines of at most `width` inches.
-
-    >>> wrap_text("what return to expect", 10, 1.2).splitlines()
-    ['what return to', 'expect']
-    """
+    """Break text between words into lines of at most `width` inches."""
     for characters in range(len(text), 1, -1):
         wrapped = textwrap.fill(text, characters, break_on_hyphens=False)
         if text_size(wrapped, size, weight)[0] <= 0.97 * width:

@@ -1,0 +1,140 @@
+"""The law of the return, and the shares of its variance, from data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import retvar as rv
+from retvar.estimation.empirical import influence
+from retvar.experience import from_table
+from tests.worlds import PAGE, World
+
+
+def estimated(world, rows, seed, **how):
+    log = world.log(np.random.default_rng(seed), rows)
+    named = {"gamma": "gamma", "truncated": "truncated"}
+    named |= {name: name for name in ("rho", "lam") if name in how.get("columns", ())}
+    columns = {
+        name: log[name] for name in {"state", "next_state", "reward", "terminated"} | {*named}
+    }
+    return rv.estimate(from_table(columns, **named), lam=how.get("lam"))
+
+
+def noisy_ring(n=6):
+    """A world without an end in which states, rewards and discounts differ."""
+    rng = np.random.default_rng(3)
+    edges = [
+        (s, 0, (s + k) % n, p, rng.normal(), 0.3) for s in range(n) for k, p in ((1, 0.6), (2, 0.4))
+    ]
+    return World(
+        rv.MDP.from_edges(edges, gamma=rng.uniform(0.5, 0.8, n), lam=rng.uniform(0.2, 1.0, n))
+    )
+
+
+@pytest.mark.parametrize("columns", [("lam",), ()])
+def test_the_influence_of_the_mean_is_the_standard_error_of_the_value(columns):
+    """Two ways to one number: adjoint steps on a grid, and the inverse of least squares.
+
+    With λ < 1 and g(z) = z a row acts through the return and through the value in it.
+    """
+    found = estimated(noisy_ring(), 20_000, 1, columns=columns)
+    law = found.law(2)
+    error = influence(law._all, law._rows, lambda z, h: z)
+    assert error == pytest.approx(found.estimator.solution.value_error[2], rel=0.01)
+
+
+def test_the_influence_of_squares_is_the_standard_error_of_the_variance():
+    found = estimated(noisy_ring(), 20_000, 2)
+    law = found.law(2)
+    error = influence(law._all, law._rows, lambda z, h: (z - law.mean.estimate) ** 2)
+    assert error == pytest.approx(found.estimator.solution.variance_error[2], rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["complex MDP, π", "complex MDP, π from μ", "random walk"])
+def test_nine_in_ten_intervals_hold(name):
+    """60 logs, three answers of each, taken as one: less than 70% in all three has p < 1e-6."""
+    case, rng = PAGE[name], np.random.default_rng(5)
+    world = case.make()
+    truth = rv.law(world.mdp, rv.Policy(world.target), lam=1.0)[3]
+    limit = truth.mean - 0.5 * truth.std.middle
+    hits = []
+    for seed in rng.integers(2**31, size=60):
+        columns = () if world.on_policy else ("rho",)
+        law = estimated(world, case.rows, seed, columns=columns).law(3)
+        pairs = [
+            (law.probability_below(limit), truth.probability_below(limit)),
+            (law.quantile(0.6), truth.quantile(0.6)),
+            (law.cvar(0.2), truth.cvar(0.2)),
+        ]
+        given = [(a, b) for a, b in pairs if not np.isnan(a.low)]
+        hits += [a.low <= b.high and b.low <= a.high for a, b in given]
+    assert len(hits) > 120
+    assert np.mean(hits) > 0.7
+    assert np.mean(hits) < 1.0
+
+
+def test_half_of_the_width_would_be_noticed():
+    world = PAGE["complex MDP, π"].make()
+    truth = rv.law(world.mdp, rv.Policy(world.target), lam=1.0)[3].cvar(0.2).middle
+    hits = []
+    for seed in range(60):
+        found = estimated(world, 4_000, seed).law(3).cvar(0.2)
+        hits.append(abs(truth - found.estimate) <= (found.high - found.low) / 4)
+    assert np.mean(hits) < 0.7
+
+
+def test_a_tail_of_few_events_has_no_interval():
+    world = World(rv.domains.chain(lam=1.0))
+    found = estimated(world, 400, 1).law(0)
+    assert np.isnan(found.quantile(0.01).low)
+    assert np.isfinite(found.quantile(0.01).estimate)
+    assert np.isfinite(found.quantile(0.5)).all()
+    assert np.isnan(found.probability_below(found.mean.estimate - 1e6).low)
+
+
+def test_shares_of_the_variance_are_those_of_the_world():
+    """Of 20 logs each, 90% intervals of the largest shares hold in more than half: p < 1e-6."""
+    world = World(rv.domains.complex_mdp())
+    truth = rv.solve(world.mdp, lam=1.0).attribution(0)
+    largest = np.argsort(-truth.by_state)[:3]
+    hits = []
+    for seed in range(20):
+        found = estimated(world, 5_000, seed).attribution(0)
+        assert found.by_edge.sum() == pytest.approx(1)
+        number = [found.mdp.state_index(str(s)) for s in largest]
+        low, high = found.intervals["by_state"][:, number]
+        hits.append((low <= truth.by_state[largest]) & (truth.by_state[largest] <= high))
+    assert 0.6 < np.mean(hits) < 1
+
+
+def test_states_that_are_not_markov_are_told():
+    """A hidden mode doubles the spread: the law of the chain of states is not that of returns."""
+    rng = np.random.default_rng(0)
+    mode = np.repeat(rng.choice([-1.0, 1.0], 2_000), 5)
+    step = np.tile(np.arange(5), 2_000)
+    log = {"state": step, "reward": mode, "terminated": step == 4}
+    found = rv.estimate(from_table(log), gamma=1.0)
+    assert any("contradict" in note for note in found.law(0).notes)
+    assert not estimated(noisy_ring(), 20_000, 1).law(0).notes
+
+
+def test_what_cannot_be_told_is_refused():
+    column = {
+        "state": [0.5, 1.5, 0.5],
+        "reward": [1.0, 2.0, 3.0],
+        "terminated": [False, False, True],
+    }
+    with pytest.raises(rv.InputError) as caught:
+        rv.estimate(from_table(column, state=["state"]), gamma=0.5, features="tiles").law([0.5])
+    assert caught.value.field == "experience"
+    found = estimated(noisy_ring(), 2_000, 1)
+    for field, ask in (
+        ("state", lambda: found.law("nowhere")),
+        ("level", lambda: found.law(0, level=2)),
+        ("share", lambda: found.law(0).cvar(0)),
+        ("limit", lambda: found.law(0).probability_below(np.nan)),
+    ):
+        with pytest.raises(rv.InputError) as caught:
+            ask()
+        assert caught.value.field == field
