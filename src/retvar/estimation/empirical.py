@@ -27,7 +27,7 @@ from retvar.estimation.return_sample import TAIL, Interval
 from retvar.estimation.returns import discounts
 from retvar.exact import Attribution, Solution, solve
 from retvar.exact.attribution import attribution
-from retvar.exact.law import QUANTILES, Law, law_of
+from retvar.exact.law import QUANTILES, Bracket, Law, law_of
 from retvar.exact.law_bounds import SHARE
 from retvar.mdp import END, MDP
 from retvar.support import arguments
@@ -41,11 +41,14 @@ __all__ = ["Empirical", "LawEstimate"]
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_EDGES = 20_000  # with more, rewards of a pair of states are gathered in bins
-BINS = 10  # of a standard deviation within pairs
-TOLERANCE = 0.01  # of the empirical law, in std: far below what a log can tell
-SETTLED = 1e-5  # of the range of g that later steps may still add
+BINS = 0.1, 0.2, 0.5, 1.0
+TOLERANCE = {True: 1e-3, False: 0.03}  # of the empirical law, in std; with few edges it has atoms
+FEW_EDGES = 300
+BESIDE = 0.01  # std beside an atom
+SETTLED = 1e-3  # of the range of g that later steps may still add
 MOST_STEPS = 100_000
-SAMPLES = 200  # of the Bayesian bootstrap
+TINY = 1e-300  # width of the cells of a return without spread
+SAMPLES = 50  # of the Bayesian bootstrap
 FEWEST = 30  # observed returns that a law is compared with
 CONTRADICTED = 4.5  # standard errors
 FEW = f"no interval where fewer than {TAIL} independent events stand for the tail"
@@ -90,7 +93,7 @@ class LawEstimate(Shown):
     def probability_below(self, limit: float) -> Interval:
         """Probability of a return below `limit`."""
         limit = arguments.number("limit", limit)
-        low, high = self.law.probability_below(limit)
+        low, high = self._ends(self.law.probability_below(limit))
         p = (low + high) / 2
         size = self._size(limit, p)
         if size * min(p, 1 - p) < TAIL:
@@ -102,8 +105,8 @@ class LawEstimate(Shown):
         found, size = self.law.quantile(arguments.level("share", share)), self._size_at(share)
         if size * min(share, 1 - share) < TAIL:
             return self._interval(found.middle, math.nan, math.nan)
-        low, high = (self.law.quantile(x) for x in self._wilson(share, size))
-        return self._interval(found.middle, low.low, high.high)
+        low, high = (self._ends(self.law.quantile(x)) for x in self._wilson(share, size))
+        return self._interval(found.middle, low[0], high[1])
 
     def cvar(self, share: float = SHARE, tail: str = "lower") -> Interval:
         """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
@@ -116,9 +119,14 @@ class LawEstimate(Shown):
         reach = self._z * error
         return self._interval(found.middle, found.low - reach, found.high + reach)
 
+    def _ends(self, bracket: Bracket) -> tuple[float, float]:
+        """The bracket, where the law may have atoms and gaps; otherwise its middle is near."""
+        atoms = self._rows.state.size <= FEW_EDGES
+        return bracket if atoms else (bracket.middle, bracket.middle)
+
     def _interval(self, *numbers: float) -> Interval:
         """Returns, as exactly as the empirical law is known."""
-        h = TOLERANCE**2 * self.law.std.middle or 1.0
+        h = 1e-4 * self.law.std.middle or 1.0
         return Interval(*(round(x / h) * h if math.isfinite(x) else x for x in numbers))
 
     @property
@@ -137,7 +145,7 @@ class LawEstimate(Shown):
     def _size_at(self, share: float) -> float:
         """The same at a quantile: beside it, where it is an atom."""
         low, high = self.law.quantile(share)
-        step = TOLERANCE * self.law.std.middle
+        step = BESIDE * self.law.std.middle
         sizes = []
         for limit in (low - step, high + step):
             p = self.law.probability_below(limit).middle
@@ -187,7 +195,7 @@ class Empirical:
     def law(self, state: int, level: float) -> LawEstimate:
         """The law of the return from a state."""
         solution, rows = self._solved(state, self._rewards())
-        law, estimator = law_of(solution, TOLERANCE), self._estimator
+        law, estimator = law_of(solution, TOLERANCE[rows.state.size <= FEW_EDGES]), self._estimator
         asked = np.array([state])
 
         def known(what: str) -> Interval:
@@ -213,18 +221,18 @@ class Empirical:
             weight = rows.weight * rng.gamma(events) / events
             reward = rows.reward + rows.reward_std * rng.normal(size=events.size) / np.sqrt(events)
             spread = rows.reward_std * np.sqrt(rng.chisquare(np.maximum(events - 1, 1)))
-            drawn = rows._replace(
+            other = rows._replace(
                 weight=weight, reward=reward, reward_std=spread / np.sqrt(np.maximum(events - 1, 1))
             )
-            one = attribution(_solve(drawn, solution.mdp.state_names), 0)
+            one = attribution(_solve(other, solution.mdp.state_names), 0)
             if not one.note:
                 shares.append(one.by_edge)
-        ends = [0.5 - level / 2, 0.5 + level / 2]
         by_state = [replace(found, by_edge=x).by_state for x in shares]
-        intervals = {
-            name: np.quantile(each, ends, axis=0)
-            for name, each in (("by_edge", shares), ("by_state", by_state))
-        }
+        intervals = {}
+        for name, drawn in (("by_edge", shares), ("by_state", by_state)):
+            reach = norm.ppf(0.5 + level / 2) * np.std(drawn, axis=0, ddof=1)
+            centre = getattr(found, name)
+            intervals[name] = np.clip([centre - reach, centre + reach], 0.0, 1.0)
         return replace(found, level=level, intervals=intervals)
 
     # ------------------------------------------------------------------ rows
@@ -265,8 +273,12 @@ class Empirical:
         bins = "reward"
         if count > MOST_EDGES:
             within = f"SELECT var_pop(reward) v, count(*) n FROM {table} GROUP BY {keys}"
-            width = math.sqrt(work.one(f"SELECT sum(v * n) / sum(n) FROM ({within})")) / BINS
-            bins = f"round(reward / {width!r})"
+            width = math.sqrt(work.one(f"SELECT sum(v * n) / sum(n) FROM ({within})"))
+            for part in BINS:  # of the standard deviation within pairs
+                bins = f"round(reward / {part * width!r})"
+                alike = f"SELECT DISTINCT {keys}, {bins} FROM {table}"
+                if work.one(f"SELECT count(*) FROM ({alike})") <= MOST_EDGES:
+                    break
         names = [*keys.split(", "), "weight", "first", "squares"]
         columns = work.execute(
             f"SELECT {keys}, sum({rho}) AS weight, sum({rho} * reward) AS first, "
@@ -350,12 +362,11 @@ def influence(law: Law, rows: Rows, g: Callable[..., Array]) -> float:
     points = bounds.points + law.solution.mean[:, None]
     c = edges.reward + edges.gamma * (1 - edges.lam) * H[edges.next_state]
     ends = np.where(edges.ends, -1, edges.next_state)
-    own = g(points[0], np.gradient(points[0]))
+    own = g(points[0], np.maximum(np.gradient(points[0]), TINY))
     columns = edges.state, ends, edges.b, c, edges.decay
     total = weights(points, columns, own, SETTLED)
-    mass = np.diff(np.diff(bounds._upper, axis=1) / np.diff(bounds.points, axis=1),
-                   axis=1, prepend=0.0, append=1.0)  # fmt: skip
-    mass = np.maximum(mass, 0.0)
+    share = np.diff(bounds._upper, axis=1) / np.diff(bounds.points, axis=1)
+    mass = np.maximum(np.diff(share, axis=1, prepend=0.0, append=1.0), 0.0)
     mass /= mass.sum(axis=1, keepdims=True)
     inner, slope = expectations(points, mass, columns, total)
     total_weight = np.bincount(edges.state, weight, edges.n)
@@ -392,7 +403,7 @@ def weights(points: Any, edges: Any, own: Any, settled: Any) -> Any:
                 z = c[e] + d[e] * points[a, j]
                 while k < m - 2 and points[s, k + 1] <= z:
                     k += 1
-                t = (z - points[s, k]) / (points[s, k + 1] - points[s, k])
+                t = (z - points[s, k]) / max(points[s, k + 1] - points[s, k], TINY)
                 t = min(max(t, 0.0), 1.0)
                 new[a, j] += b[e] * ((1 - t) * now[s, k] + t * now[s, k + 1])
         now = new
@@ -418,7 +429,7 @@ def expectations(points: Any, mass: Any, edges: Any, total: Any) -> Any:
             p = 1.0 if alone else mass[a, j]
             while k < m - 2 and points[s, k + 1] <= z:
                 k += 1
-            width = points[s, k + 1] - points[s, k]
+            width = max(points[s, k + 1] - points[s, k], TINY)
             t = (z - points[s, k]) / width
             u = min(max(t, 0.0), 1.0)
             inner[e] += p * ((1 - u) * total[s, k] + u * total[s, k + 1])

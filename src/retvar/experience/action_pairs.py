@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import Chunk, Moves
+from retvar.experience.moves import Chunk, Moves, selected
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import NO_NEXT_ACTION
 from retvar.experience.target_policy import plain
 from retvar.support.errors import InputError
-
-__all__ = ["LAM", "by_action", "split_label"]
 
 MOST_ACTIONS = 1_000
 NO_ACTIONS = (
@@ -53,8 +51,6 @@ def by_action(experience: Experience) -> Experience:
         raise InputError("actions", experience.name, NO_ACTIONS)
     if experience.endless:
         raise InputError("actions", experience.name, ENDLESS)
-    if "lam" in experience.discount_columns:
-        raise InputError("lam", experience.discount_columns["lam"], LAM)
 
     def source(counts: Counts) -> Iterator[Chunk]:
         rows = Moves()
@@ -70,7 +66,7 @@ def by_action(experience: Experience) -> Experience:
                 yield from linked.chunks()
 
     found = replace(
-        experience, source=source, at_rest=False, with_actions=None, pairs=True, states=None,
+        experience, source=source, with_actions=None, pairs=True, states=None,
         fixed_states=False, grid=None, cells="", pieces=None, label_names=(), state_names=None,
         labels=[] if experience.width is None else None,
     )  # fmt: skip
@@ -95,27 +91,22 @@ def _linked(rows: Moves, experience: Experience, found: Experience) -> Moves:
     pair, join = [*(f"state_{k}" for k in range(width - 1)), "action::DOUBLE"], ""
     if not width:
         query = f"SELECT state, action FROM {table} GROUP BY ALL ORDER BY min(retvar_n)"
-        work.insert(
-            "CREATE OR REPLACE TABLE codes AS", _numbered(work.all(query), experience, found)
-        )
+        codes = _numbered(work.all(query), experience, found)
+        work.insert("CREATE OR REPLACE TABLE codes AS", codes)
         pair, join = ["code"], "JOIN codes USING (state, action)"
-    after = [f"CASE WHEN terminated THEN {x} ELSE lead({x}) OVER w END" for x in pair]
-    kept = "(terminated OR NOT truncated)"
-    columns = {
-        "stream": ["retvar_stream"], "state": pair, "next_state": after,
-        "truncated": [f"truncated OR NOT (terminated OR lead{kept} OVER w)"],
-        "rho": ["CASE WHEN terminated THEN 1.0 ELSE lead(rho) OVER w END"],
-    }  # fmt: skip
     names = [name for name in ("stream", *rows.columns) if name != "action"]
     widths = {name: width * name.endswith("state") for name in names}
-    selected = ", ".join(
-        f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
-        for name in names for k, sql in enumerate(columns.get(name, [name]))
-    )  # fmt: skip
+    columns = {name: [name] for name in names} | {
+        "stream": ["retvar_stream"], "state": pair,
+        "next_state": [f"CASE WHEN terminated THEN {x} ELSE lead({x}) OVER w END" for x in pair],
+        "truncated": ["truncated OR NOT (terminated OR lead(terminated OR NOT truncated) OVER w)"],
+    }  # fmt: skip
+    if "rho" in names:
+        columns["rho"] = ["CASE WHEN terminated THEN 1.0 ELSE lead(rho) OVER w END"]
     work.execute(
-        f"CREATE OR REPLACE TABLE pairs AS SELECT * EXCLUDE (kept, n) FROM (SELECT {selected}, "
-        f"{kept} AS kept, retvar_n AS n FROM {table} {join} "
-        "WINDOW w AS (ORDER BY retvar_stream, retvar_n)) WHERE kept ORDER BY n"
+        f"""CREATE OR REPLACE TABLE pairs AS SELECT * EXCLUDE (kept, n) FROM (
+        SELECT {selected(columns, widths)}, terminated OR NOT truncated AS kept, retvar_n AS n
+        FROM {table} {join} WINDOW w AS (ORDER BY retvar_stream, retvar_n)) WHERE kept ORDER BY n"""
     )
     return Moves(work, "pairs", widths)
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from retvar.experience.observations import ObservationReader
 
-__all__ = ["documented_names", "environment_names"]
-
 #: of the numbers of an observation, where the documentation has no table or long names
 NAMES: dict[str, tuple[str, ...]] = {
     "MountainCar": ("position", "velocity"),
@@ -19,12 +17,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
     "LunarLander": (
         "x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down",
-    ),
-    "BipedalWalker": (
-        "hull angle", "hull spin", "x velocity", "y velocity",
-        "hip 1", "hip 1 speed", "knee 1", "knee 1 speed", "leg 1 down",
-        "hip 2", "hip 2 speed", "knee 2", "knee 2 speed", "leg 2 down",
-        *(f"lidar {k}" for k in range(1, 11)),
     ),
 }  # fmt: skip
 BLACKJACK = ("player's sum", "dealer's card", "usable ace")  # parts of a state
@@ -48,15 +40,15 @@ def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[st
         found = {"grid": (int(shape[0]), int(shape[1])), "cells": _letters(env)}
     if kind == "Blackjack" and reader.labels is not None:
         found["label_names"] = BLACKJACK
-    if reader.width is not None:
-        own = getattr(env, "observation_names", None)
-        known = NAMES.get(kind) or own or documented_names(getattr(env, "__doc__", None))
-        found["names"] = list(known) if len(known) == reader.width else None
     if kind == "Taxi" and hasattr(env, "decode"):
         found["state_names"] = [
             f"row {row}, col {column}, {(*PLACES, 'taxi')[passenger]} to {PLACES[destination]}"
             for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
         ]
+    if reader.width is not None:
+        own = getattr(env, "observation_names", None)
+        known = NAMES.get(kind) or own or documented_names(getattr(env, "__doc__", None))
+        found["names"] = list(known) if len(known) == reader.width else None
     return found
 
 

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from retvar.experience.environment_names import environment_names
 from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import (
-    ObservationReader,
-    acting_fields,
-    linked,
-    observation_reader,
-)
+from retvar.experience.observations import ObservationReader, experience_of, observation_reader
 from retvar.experience.policies import Chooser, action_selection, is_vec_env
-from retvar.experience.stream import Counts, Experience
+from retvar.experience.stream import Experience
 from retvar.support.arguments import integer
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean, listed
 from retvar.td.random import seed_of
-
-__all__ = ["from_gymnasium", "is_vector", "make_copies"]
 
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
@@ -106,21 +99,19 @@ def from_gymnasium(
         policy, env, several.spaces, reader, seed, [own for _, own in seeds], deterministic
     )
 
-    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
+    def rows(acting: bool) -> Iterator[Chunk]:
         left = [in_all // n + (i < in_all % n) for i in range(n)]
-        rounds = several.rounds(chooser(n), reader.copy, [own for own, _ in seeds], left)
+        rounds = several.rounds(chooser(), reader.copy, [own for own, _ in seeds], left)
         names = {name for name, on in (("stream", n > 1), ("action", acting)) if on}
-        parts = _columns(_in_turn(rounds, left, most), chunk, reader, names)
         try:
-            yield from linked(parts, reader, several.name, counts)
+            yield from _columns(_in_turn(rounds, left, most), chunk, reader, names)
         finally:
             several.close()
 
-    return Experience(
-        name=several.name, source=source, policy=described, length=steps,
-        **reader.fields(), **environment_names(several.name, several.inner, reader),
-        **acting_fields(several.spaces[1], source),
-    )  # fmt: skip
+    names = environment_names(several.name, several.inner, reader)
+    return experience_of(
+        several.name, rows, reader, several.spaces[1], policy=described, length=steps, **names
+    )
 
 
 class _Environments:
@@ -137,14 +128,13 @@ class _Environments:
             raise InputError("environment", [*wrong, "an empty list"][0], ENVIRONMENT)
         if len(set(map(id, self.envs))) < len(self.envs):
             raise InputError("environment", "one of them twice", "each must be a separate object")
-        first = self.envs[0]
+        first, several = self.envs[0], self.vector and not is_vec_env(env)
+        self.spaces: list[Any] = []
         for name in ("observation_space", "action_space"):
             for other in self.envs:
                 if getattr(other, name) != getattr(first, name):
                     raise InputError(name, getattr(other, name), "must be that of the first one")
-        several = self.vector and not is_vec_env(env)
-        names = [f"{'single_' * several}{name}_space" for name in ("observation", "action")]
-        self.spaces = [getattr(first, name) for name in names]
+            self.spaces.append(getattr(first, f"{'single_' * several}{name}"))
         self.count = int(env.num_envs) if self.vector else len(self.envs)
         inside = (getattr(env.unwrapped, "envs", None) or [None]) if self.vector else [first]
         self.inner = getattr(inside[0], "unwrapped", None)  # without wrappers, if it can be reached
@@ -162,10 +152,8 @@ class _Environments:
         return (_vec_env if is_vec_env(self.envs[0]) else _vector)(self.envs[0], act, copy, seeds)
 
     def close(self) -> None:
-        if self._make is not None:
-            for single in self.envs:
-                single.close()
-            self.envs = []
+        while self._make is not None and self.envs:
+            self.envs.pop().close()
 
 
 def is_vector(env: Any) -> bool:
@@ -220,22 +208,20 @@ def _in_turn(rows: Iterator[Row], left: list[int], most: int) -> Iterator[Row]:
 
     `left` are the numbers of episodes wanted of each, and of those still to come.
     """
-    turn, done, queues = 0, 0, [deque[Row]() for _ in left]
+    turn, queues = 0, [deque[Row]() for _ in left]
     for new in rows:
         if left[new[0]]:
             queues[new[0]].append(new)
         while queues[turn]:
             row = queues[turn].popleft()
-            left[turn] -= row[5] or row[6]
-            done += 1
             yield row
+            most -= 1
+            left[turn] -= row[5] or row[6]
             if not left[turn]:
                 queues[turn].clear()  # its later steps are not asked for
-            if done == most or (not left[turn] and not any(left)):
+            if not most or not any(left):
                 return
-            turn = (turn + 1) % len(left)
-            while not left[turn]:
-                turn = (turn + 1) % len(left)
+            turn = next(k % len(left) for k in itertools.count(turn + 1) if left[k % len(left)])
 
 
 def _singles(
@@ -290,15 +276,14 @@ def _vec_env(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[R
     and whether a limit of time has cut it off, as information.
     """
     env.seed(seeds[0])  # environment i has this seed + i
-    every, current = list(range(int(env.num_envs))), list(map(copy, env.reset()))
+    current = list(map(copy, env.reset()))
     while True:
-        actions = list(act(current, every))
+        actions = list(act(current, range(len(current))))
         batch, rewards, dones, infos = env.step(np.array(actions))
         observations = list(map(copy, batch))
-        for i in every:
-            over = bool(dones[i])
-            after = copy(infos[i]["terminal_observation"]) if over else observations[i]
-            cut = over and bool(infos[i].get("TimeLimit.truncated", False))
+        for i, (over, info) in enumerate(zip(map(bool, dones), infos, strict=True)):
+            after = copy(info["terminal_observation"]) if over else observations[i]
+            cut = over and bool(info.get("TimeLimit.truncated", False))
             yield i, current[i], actions[i], float(rewards[i]), after, over and not cut, cut
         current = observations
 
@@ -307,12 +292,11 @@ def _autoreset_mode(env: Any) -> Any:
     """The autoreset mode of a vector environment, which must be in its metadata."""
     from gymnasium.vector import AutoresetMode
 
-    given = env.metadata.get("autoreset_mode")
-    try:
-        return AutoresetMode(given)
-    except ValueError:
-        remedy = f"must say how it resets: one of {', '.join(m.value for m in AutoresetMode)}"
-        raise InputError('metadata["autoreset_mode"]', given, remedy) from None
+    given, modes = env.metadata.get("autoreset_mode"), {mode.value: mode for mode in AutoresetMode}
+    if given not in {*modes, *AutoresetMode}:
+        remedy = f"must say how it resets: one of {', '.join(modes)}"
+        raise InputError('metadata["autoreset_mode"]', given, remedy)
+    return AutoresetMode(given)
 
 
 def _columns(
@@ -321,25 +305,28 @@ def _columns(
     """Rows as columns, with those of `names`; rows before an error come before it."""
 
     def read(row: Row) -> Row:
-        i, state, action, reward, after, ended, cut = row
+        i, state, action, reward, after, *over = row
         state = reader.read(state)
-        return i, state, action, reward, state if ended else reader.read(after), ended, cut
+        return i, state, action, reward, state if over[0] else reader.read(after), *over
 
     while True:
         part: list[Row] = []
         try:
-            part.extend(islice(map(read, rows), size))
+            part.extend(itertools.islice(map(read, rows), size))
         finally:
             if part:
-                stream, state, action, reward, after, *over = map(list, zip(*part, strict=True))
+                stream, state, action, reward, after, ended, cut = map(
+                    list, zip(*part, strict=True)
+                )
                 found: Chunk = {
                     "state": reader.column(state), "reward": np.array(reward),
-                    "next_state": reader.column(after), "terminated": np.array(over[0]),
-                    "truncated": np.array(over[1]),
+                    "next_state": reader.column(after), "terminated": np.array(ended),
+                    "truncated": np.array(cut),
                 }  # fmt: skip
-                for name in names:
-                    column = action if name == "action" else stream
-                    found[name] = np.array(column, dtype=np.int64).reshape(len(part))
+                if "stream" in names:
+                    found["stream"] = np.array(stream, dtype=np.int64)
+                if "action" in names:
+                    found["action"] = np.array(action, dtype=np.int64).reshape(len(part))
                 yield found
         if len(part) < size:
             return

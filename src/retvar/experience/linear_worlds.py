@@ -12,8 +12,6 @@ from retvar.mdp.linear_gaussian import LinearGaussian
 from retvar.support import arguments
 from retvar.support.errors import InputError
 
-__all__ = ["from_linear_gaussian"]
-
 CHUNK = 8_192  # transitions, about
 
 

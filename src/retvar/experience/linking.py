@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import Moves, quoted
-from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD, Counts
+from retvar.experience.moves import LARGEST_RATIO, Moves, quoted, selected
+from retvar.experience.roles import ROLES, Roles
+from retvar.experience.stream import Counts
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT
-from retvar.experience.tables import MOST_STATES, Roles, Table, rejected_lines
-from retvar.experience.target_policy import ActionCoverage, TargetPolicy, plain
+from retvar.experience.tables import MOST_STATES, Table, rejected_lines
+from retvar.experience.target_policy import TargetPolicy, compared, plain
 from retvar.support.errors import InputError
-
-__all__ = ["Log"]
 
 MALFORMED = "wrong number of fields"
 BETWEEN = chr(31)  # separates the parts of labels of several columns
 MOST_NAMED = 1_000  # states in which rewards are missing
-BOUNDS = {
-    "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
-    "rho": (0.0, LARGEST_RATIO),
-}  # fmt: skip  # of the numbers of a transition
-PROBABILITIES = ("behaviour", "target")
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
 UNREADABLE = (
@@ -35,15 +29,6 @@ UNREADABLE = (
 )
 NUMBERS = "say thousands=',' or decimal=',' if numbers are written so"
 DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
-
-
-class Check(NamedTuple):
-    """A condition under which a row cannot be used."""
-
-    where: str
-    reason: str
-    column: str
-    remedy: str = ""  #: given where such a row is refused, whatever `on_error` is
 
 
 @dataclass
@@ -64,13 +49,11 @@ class Log:
         self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
         self.states = [f"s{k}" for k in range(max(self.width, 1))]
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
-        self.texts = self._texts()
         self._load()
-        codes = self._codes()
         self._sort()
         if self.roles.time:
             self._count_duplicates()
-        return self._link(codes)
+        return self._link()
 
     def entities(self) -> NDArray[np.uint64]:
         """A number for each entity and episode, which is equal in all pieces of a log.
@@ -80,15 +63,12 @@ class Log:
         names = [name for name in (self.roles.entity, self.roles.episode) if name]
         if not names:
             return np.zeros(0, dtype=np.uint64)
-        key = f"hash({', '.join(f'CAST({quoted(name)} AS VARCHAR)' for name in names)})"
-        query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
+        key = f"hash({', '.join(self.table.sql(name).text for name in names)})"
         ends = "unnest([arg_min(x, n), arg_max(x, n)]) AS x"
         wanted = "DISTINCT x" if self.roles.entity else ends
-        return np.asarray(
-            self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()["x"]
-        )
-
-    # ------------------------------------------------------------------ rows: cast
+        query = f"SELECT {key} AS x, row_number() OVER () AS n FROM ({self.table.query(names)})"
+        found = self.table.work.execute(f"SELECT {wanted} FROM ({query})").fetchnumpy()
+        return np.asarray(found["x"])
 
     def _load(self) -> None:
         """Cast every column to the type of its role.
@@ -116,73 +96,56 @@ class Log:
                 raise InputError(where, MALFORMED, "correct the row")
             self.torn += lines.size
             before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
-            start = "INSERT INTO rows (n, known, torn)"
-            self.work.insert(start, {"n": before}, "n, false, true")
+            self.work.insert("INSERT INTO rows (n, known, torn)", {"n": before}, "n, false, true")
             first = self.work.one("SELECT count(*) FROM rows") - self.torn
 
     def _columns(self) -> dict[str, str]:
         """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0."""
         r, t = self.roles, self.table
-        casts: dict[str, Callable[[str], str]] = dict.fromkeys((*BOUNDS, *PROBABILITIES), t.number)
-        casts |= {"terminated": t.flag, "truncated": t.flag, "entity": quoted, "episode": t.as_text}
-        casts |= {"action": t.label} if self.acting or self.policy is not None else {}
-        columns = {"terminated": "false", "truncated": "false"}
-        columns |= {
-            role: cast(getattr(r, role)) for role, cast in casts.items() if getattr(r, role)
-        }
+        columns, numbers = {"terminated": "false", "truncated": "false"}, dict[str, str]()
+        for name, role in ROLES.items():
+            if (column := getattr(r, name)) and role.holds in ("number", "flag"):
+                columns[name] = getattr(t.sql(column), role.holds)
+                numbers |= {column: columns[name]} if role.holds == "number" else {}
+        if r.kind != "label":
+            numbers |= {name: t.sql(name).number for name in r.all_states}
+        if r.entity:
+            columns["entity"] = quoted(r.entity)
+        if r.episode:
+            columns["episode"] = t.sql(r.episode).text
+        if r.action and (self.acting or self.policy is not None):
+            columns["action"] = t.sql(r.action).label
         for names, states in ((self.states, r.state), (self.after, r.next_state or [])):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
             simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
-            columns |= {"time": t.time(r.time, r.dates), "equal": f"hash({', '.join(simple)})"}
-        if self.texts:
-            tests = enumerate(t.unreadable(*each) for each in self.texts.items())
-            columns["u"] = (
-                f"(CASE {' '.join(f'WHEN {x} THEN {k}' for k, x in tests)} END)::UTINYINT"
-            )
+            columns["time"] = numbers[r.time] = t.time(r.time, r.dates)
+            columns["equal"] = f"hash({', '.join(simple)})"
+        self.texts = [x for x in numbers if t.kind(x) == "text"]
+        if self.texts:  # the number of the column whose text cannot be read
+            columns["u"] = _case(t.unreadable(x, numbers[x]) for x in self.texts)
         return columns
 
     def _state(self, columns: list[str]) -> list[str]:
         """SQL for a state: a number, a label as text, or numbers."""
-        t, most = self.table, self.roles.states or MOST_STATES
+        sql = [self.table.sql(column) for column in columns]
         if not columns or self.width:
-            return [t.finite(column) for column in columns]
+            return [each.finite for each in sql]
         if self.roles.kind == "label":
-            return [f" || chr({ord(BETWEEN)}) || ".join(map(t.label, columns))]
-        value = t.whole(columns[0], codes=self.roles.states is not None)
-        return [f"CASE WHEN {value} BETWEEN 0 AND {most - 1} THEN {value}::INTEGER END"]
+            return [f" || chr({ord(BETWEEN)}) || ".join(each.label for each in sql)]
+        value = sql[0].whole if self.roles.states is None else sql[0].codes
+        most = (self.roles.states or MOST_STATES) - 1
+        return [f"CASE WHEN {value} BETWEEN 0 AND {most} THEN {value}::INTEGER END"]
 
-    def _texts(self) -> dict[str, str]:
-        """Columns of text that must hold numbers or times, with SQL that is NULL elsewhere."""
-        r, t = self.roles, self.table
-        names = [getattr(r, role) for role in (*BOUNDS, *PROBABILITIES)]
-        names += [] if r.kind == "label" else r.all_states
-        found = {name: t.number(name) for name in names if name}
-        found |= {r.time: t.time(r.time, r.dates)} if r.time else {}
-        return {name: sql for name, sql in found.items() if t.kind(name) == "text"}
+    def _numbered(self, known: list[Any], given: list[str], *names: str) -> dict[str, str]:
+        """SQL for labels as numbers, in the order of their appearance.
 
-    # ------------------------------------------------------------------ labels as numbers
-
-    def _codes(self) -> dict[str, str]:
-        """SQL for labels as numbers, in the order of their appearance."""
-        found: dict[str, str] = {}
-        if self.roles.kind == "label":
-            names = ["s0", "z0"] if self.roles.next_state else ["s0"]
-            found |= self._enumerate(self.labels, self.roles.state, *names)
-        if self.acting:
-            found |= self._enumerate(self.actions, [str(self.roles.action)], "action")
-        return found
-
-    def _enumerate(self, known: list[Any], given: list[str], *names: str) -> dict[str, str]:
-        """Make a type of the labels in a column and, of rows that are no end, in the next.
-
-        Labels that are `known`, as those of an earlier log, keep their numbers; new ones are added.
+        These are the labels in a column and, of rows that are no end, in the next. Some that are
+        `known`, as those of an earlier log, keep their numbers; new ones are added.
         """
         query = f"SELECT {names[0]} AS x, n AS k FROM rows"
-        for after in names[1:]:
-            query += (
-                f" UNION ALL SELECT {after}, n + 1 FROM rows WHERE NOT coalesce(terminated, false)"
-            )
+        if len(names) > 1:
+            query += f" UNION ALL SELECT {names[1]}, n + 1 FROM rows WHERE terminated IS NOT true"
         query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
         keys = [key for (key,) in self.work.all(query)]
         if len(keys) > MOST_STATES:
@@ -212,49 +175,45 @@ class Log:
         """The label of a state in a table."""
         return self._label(key, self.roles.state) if self.roles.kind == "label" else key
 
-    # ------------------------------------------------------------------ sorted: reasons, order
-
-    def _checks(self) -> list[Check]:
+    def _checks(self) -> list[tuple[str, str, str, str]]:
         """All conditions, the most important first; a row is counted under the first that holds."""
         r, b = self.roles, self.roles.behaviour
         refused = "" if self.on_error else UNREADABLE
         wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
         if r.kind != "number":
             wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
-        found: list[Check] = []
-
-        def check(where: str, reason: str, column: str | None, remedy: str = "") -> None:
-            if column:
-                found.append(Check(where, reason, column, remedy))
-
-        check("torn", MALFORMED, r.reward)
+        ratio, after = "target / behaviour", r.all_states[len(r.state) :]
+        no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
+        small = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+        never = f"target IS NOT NULL AND (behaviour = 0 OR NOT isfinite({ratio}))"
+        found: list[tuple[Any, ...]] = [("torn", MALFORMED, r.reward, "")]
         for k, name in enumerate(self.texts):
             what = "time" if name == r.time else "number"
-            check(f"u = {k}", f"{name} is no {what}", name, refused)
-        for role in PROBABILITIES:
-            check(f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY)
-        never = "target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(target / behaviour))"
-        check(never, "", b, NEVER)
-        for role, (least, most) in BOUNDS.items():
-            missing, name = f"{role} IS NULL OR NOT isfinite({role})", getattr(r, role)
-            check(missing, f"{name} is missing or not finite", name)
+            found.append((f"u = {k}", f"{name} is no {what}", name, refused))
+        for role in ("behaviour", "target"):
+            found.append((f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
+        found.append((never, "", b, NEVER))
+        for role in ("reward", "gamma", "lam", "rho"):
+            name, (least, most) = getattr(r, role), ROLES[role].bounds
+            missing = f"{role} IS NULL OR NOT isfinite({role})"
             outside = f"{name} is not within [{least:g}, {most:g}]"
-            check(f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name)
-        for role, column in (("terminated", r.terminated), ("truncated", r.truncated)):
-            check(f"{role} IS NULL", f"{column} is neither true nor false", column)
-        check(_any_null(self.states), f"state {wrong}", r.state[0])
-        if r.next_state:
-            after = f"({_any_null(self.after)}) AND NOT terminated"
-            check(after, f"next_state {wrong}", r.next_state[0])
-        no_target = f"{r.target} is missing" if r.target else "the target policy has no probability"
-        check("target IS NULL", no_target, b)
-        check("behaviour IS NULL", f"{b} is missing", b)
-        large = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
-        check(f"target / behaviour > {LARGEST_RATIO!r}", large, b)
-        for role in ("episode", "entity", *["action"] * self.acting):
-            check(f"{role} IS NULL", f"{getattr(r, role)} is missing", getattr(r, role))
-        check("time IS NULL", f"{r.time} is missing or no time", r.time)
-        return found
+            found.append((missing, f"{name} is missing or not finite", name, ""))
+            found.append((f"{role} NOT BETWEEN {least!r} AND {most!r}", outside, name, ""))
+        found += [
+            ("terminated IS NULL", f"{r.terminated} is neither true nor false", r.terminated, ""),
+            ("truncated IS NULL", f"{r.truncated} is neither true nor false", r.truncated, ""),
+            (_any_null(self.states), f"state {wrong}", r.state[0], ""),
+            (f"({_any_null(self.after)}) AND NOT terminated", f"next_state {wrong}",
+             after and after[0], ""),
+            ("target IS NULL", no_target, b, ""),
+            ("behaviour IS NULL", f"{b} is missing", b, ""),
+            (f"{ratio} > {LARGEST_RATIO!r}", small, b, ""),
+            ("episode IS NULL", f"{r.episode} is missing", r.episode, ""),
+            ("entity IS NULL", f"{r.entity} is missing", r.entity, ""),
+            ("action IS NULL", f"{r.action} is missing", self.acting and r.action, ""),
+            ("time IS NULL", f"{r.time} is missing or no time", r.time, ""),
+        ]  # fmt: skip
+        return [each for each in found if each[2]]
 
     def _sort(self) -> None:
         """Say why a row cannot be used, and count it; order rows by entity and time."""
@@ -269,20 +228,27 @@ class Log:
             )
             self.counts.entities += self.work.one("SELECT count(*) FROM firsts")
             joins += " LEFT JOIN firsts USING (place)"
-            keys, source = ["e", "n"], self._places()
+            keys, place = ["e", "n"], "entity"
+            if not r.time and self.work.one("SELECT count(*) - count(entity) FROM rows"):
+                before, after = (  # a row without its own stands among the rows of these
+                    f"last_value(entity IGNORE NULLS) OVER (ORDER BY n{way})"
+                    for way in ("", " DESC")
+                )
+                place = f"coalesce(entity, CASE WHEN {before} = {after} THEN {before} END)"
+            source = f"(SELECT *, {place} AS place FROM rows)"
         if r.time:
             keys.insert(-1, "time")
-        why = " ".join(f"WHEN {check.where} THEN {k}" for k, check in enumerate(checks))
         ratio = ", target / behaviour AS rho" if r.behaviour else ""
         self.columns |= {"rho": ratio} if ratio else {}
         dropped = " EXCLUDE (entity, place)" * bool(r.entity)
         in_order = keys == ["n"] and not joins and not self.torn
-        order = "" if in_order else f"ORDER BY {', '.join(keys)}"
         self.work.execute(
             f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *{dropped}, "
-            f"(CASE {why} END)::UTINYINT AS why{ratio} FROM {source} {joins} {order}"
+            f"{_case(where for where, *_ in checks)} AS why{ratio} FROM {source} {joins} "
+            + f"ORDER BY {', '.join(keys)}"
+            * (not in_order)
         )
-        self.keys = [key for key in keys if key != "n"]
+        self.keys = keys[:-1]
         found = self.work.all(
             "SELECT why, count(*), count(*) FILTER (terminated), min(n) FROM sorted "
             "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
@@ -290,51 +256,36 @@ class Log:
         for why, *counted in found:
             self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", *counted)
 
-    def _places(self) -> str:
-        """Rows with the entity among whose rows they stand.
-
-        That of one without its own is, in the order of the log, the entity before and after it.
-        """
-        place = "entity"
-        if not self.roles.time and self.work.one("SELECT count(*) FROM rows WHERE entity IS NULL"):
-            near = "last_value(entity IGNORE NULLS) OVER (ORDER BY n{})"
-            place = f"CASE WHEN {near.format('')} = {near.format(' DESC')} THEN {near.format('')} "
-            place += "ELSE entity END"
-        return f"(SELECT *, {place} AS place FROM rows)"
-
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
-        keys = ", ".join([*self.states, "action"])
+        names = [*self.states, "action"]
+        keys = ", ".join(names)
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE asked AS SELECT {keys}, count(*) AS times FROM rows
-            WHERE NOT ({_any_null([*self.states, "action"])}) GROUP BY ALL ORDER BY min(n);
+            WHERE NOT ({_any_null(names)}) GROUP BY ALL ORDER BY min(n);
             CREATE OR REPLACE TEMP TABLE retvar_policy AS
             SELECT {keys}, NULL::DOUBLE AS target FROM asked LIMIT 0"""
         )
-        for part in Moves(self.work, "asked", dict.fromkeys([*self.states, "action", "times"], 0)):
+        for part in Moves(self.work, "asked", dict.fromkeys([*names, "times"], 0)):
             states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
             if not self.width:
                 states = [self._name(s) for s in part["s0"].tolist()]
-            actions = [
-                plain(self._label(a, [str(self.roles.action)])) for a in part["action"].tolist()
-            ]
+            actions = [plain(self._label(a, [self.roles.action])) for a in part["action"].tolist()]
             if policy.rows is not None and not self.width:
-                self.counts.actions = self.counts.actions or ActionCoverage(policy.rows)
-                for pair in zip(states, actions, part["times"].tolist(), strict=True):
-                    self.counts.actions.add(*pair)
+                self.counts.policy = policy.rows
+                for s, a, times in zip(states, actions, part["times"].tolist(), strict=True):
+                    self.counts.taken[compared(s), compared(a)] += times
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
-    # ------------------------------------------------------------------ counting and refusing
-
-    def _leave_out(self, check: Check, rows: str, times: int, ends: int, n: int) -> None:
+    def _leave_out(self, check: Any, rows: str, times: int, ends: int, n: int) -> None:
         """Count rows that are left out; refuse what is impossible or cannot be read."""
-        _, reason, column, remedy = check
+        where, reason, column, remedy = check
         if remedy or self.on_error == "raise":
             ways = DATES if column == self.roles.time else NUMBERS
             remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
             raise InputError(*self._value(column, n), remedy)
-        if check.where.startswith("u = "):
+        if where.startswith("u = "):
             reason += f", such as {self._value(column, n)[1]!r}"
         self.counts.rejected[reason] += times
         self.counts.ends_left_out += ends
@@ -357,7 +308,7 @@ class Log:
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
-        placed = " AND ".join(f"{key} IS NOT NULL" for key in self.keys)
+        placed = _all_known(self.keys)
         same, after = (
             " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in self.keys)
             for ahead in ("lag", "lead")
@@ -375,9 +326,7 @@ class Log:
             self.work.execute("DELETE FROM sorted WHERE n IN (SELECT n FROM again)")
         self.counts.ties += self.work.one(f"SELECT count(*) FILTER (tied) FROM ({tied})")
 
-    # ------------------------------------------------------------------ moves
-
-    def _link(self, codes: dict[str, str]) -> Moves:
+    def _link(self) -> Moves:
         """Give each row the state of the next one, where that goes on from it.
 
         An episode is cut where the next row is of another one, is left out, or has another state
@@ -391,6 +340,12 @@ class Log:
             ahead[0], gone = "false AS differ", "NOT terminated AND (truncated OR z0 IS NULL)"
             known = "same AND lead(known) OVER ()"
             ahead += [f"CASE WHEN {known} THEN lead({s}) OVER () END AS {z}" for s, z in pairs]
+        codes: dict[str, str] = {}
+        if self.roles.kind == "label":
+            names = ["s0", "z0"] if self.roles.next_state else ["s0"]
+            codes |= self._numbered(self.labels, self.roles.state, *names)
+        if self.acting:
+            codes |= self._numbered(self.actions, [self.roles.action], "action")
         coded = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
         over = "truncated OR gone OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
         columns = {
@@ -402,20 +357,16 @@ class Log:
             **({"action": ["action"]} if self.acting else {}),
         }  # fmt: skip
         widths = {name: self.width * name.endswith("state") for name in columns}
-        named = ", ".join(
-            f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
-            for name, each in columns.items() for k, sql in enumerate(each)
-        )  # fmt: skip
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
             coded AS (SELECT *{f" REPLACE ({coded})" * bool(coded)} FROM sorted
-                      WHERE {" AND ".join(["true", *(f"{key} IS NOT NULL" for key in self.keys)])}),
+                      WHERE {_all_known(self.keys)}),
             ahead AS (SELECT *, {", ".join(ahead)} FROM coded),
             linked AS (SELECT *, {gone} AS gone, gone AND NOT {self.acting} AS dropped FROM ahead),
             marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
                        AS lost_next FROM linked)
-            SELECT {named},
+            SELECT {selected(columns, widths)},
             differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
             FROM marked WHERE why IS NULL AND NOT dropped"""
         )
@@ -442,3 +393,13 @@ class Log:
 
 def _any_null(names: list[str]) -> str:
     return " OR ".join(f"{name} IS NULL" for name in names)
+
+
+def _all_known(names: list[str]) -> str:
+    return f"NOT ({_any_null(names)})" if names else "true"
+
+
+def _case(conditions: Iterable[str]) -> str:
+    """SQL for the number of the first condition that holds."""
+    cases = " ".join(f"WHEN {where} THEN {k}" for k, where in enumerate(conditions))
+    return f"(CASE {cases} END)::UTINYINT"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +14,15 @@ from numpy.typing import NDArray
 
 from retvar.experience.linking import Log
 from retvar.experience.moves import Moves, Workspace
+from retvar.experience.roles import Roles, find_roles
 from retvar.experience.stream import Counts, Experience
 from retvar.experience.suspicions import first_doubts
-from retvar.experience.tables import Reading, Roles, find_roles, open_table
+from retvar.experience.tables import Reading, open_table, paths_of
 from retvar.experience.target_policy import TargetPolicy
 from retvar.experience.target_policy import target_policy as make_policy
 from retvar.support import arguments
 from retvar.support.arguments import choice, flag, is_integer
 from retvar.support.errors import InputError
-
-__all__ = ["Growing", "Piece", "SplitCheck", "from_table"]
 
 
 @dataclass
@@ -62,16 +60,11 @@ class Growing:
 
     def sizes(self) -> dict[Path, int]:
         """The files that are there now, and their sizes, which differ where something was added."""
-        path = Path(self.source)
-        pattern = str(path / "*.parquet") if path.is_dir() else str(path)
-        found = [path] if path.is_file() else map(Path, sorted(glob.glob(pattern)))
-        return {each: each.stat().st_size for each in found}
+        return {path: path.stat().st_size for path in paths_of(self.source)}
 
     def complete(self, work: Workspace) -> list[Path]:
         """The files; of one CSV file, a copy of its complete lines."""
         paths = list(self.sizes())
-        if not paths:
-            raise InputError("source", str(self.source), "there is no such file yet")
         if len(paths) > 1 or not paths[0].name.lower().endswith(".csv"):
             return paths
         copy = Path(work.folder) / paths[0].name
@@ -81,7 +74,7 @@ class Growing:
 
     def grown(self, seen: dict[Path, int], given: dict[str, Any]) -> Experience | None:
         """Wait until the log has grown, and read all of it; None where it has ended."""
-        while self.wait() if self.wait is not None else True:
+        while self.wait is None or self.wait():
             if self.wait is None:
                 clock.sleep(self.every)
             if self.sizes() != seen:
@@ -198,8 +191,8 @@ def from_table(
     reading = Reading(encoding, decimal, thousands, flag("day_first", day_first))
     work = Workspace(memory)
     grows = source if isinstance(source, Growing) else None
-    seen = {} if grows is None else grows.sizes()
-    table = open_table(source if grows is None else grows.complete(work), work, reading)
+    seen = grows.sizes() if grows else {}
+    table = open_table(grows.complete(work) if grows else source, work, reading)
     roles, policy = find_roles(table, given, target_policy is not None), None
     if target_policy is not None:
         policy = make_policy(target_policy, roles.state, roles.action or "action")
@@ -209,7 +202,7 @@ def from_table(
     found.cost = cost or ""
     found.discount_columns = {name: given[name] for name in ("gamma", "lam") if given[name]}
     found.counts.suspicions = first_doubts(table, roles)
-    if grows is not None:
+    if grows:
         found.grown = partial(grows.grown, seen, given)
     elif table.files:
         files = [str(Path(each).resolve()) for each in table.files]
@@ -236,7 +229,7 @@ def _experience(log: Log) -> Experience:
         for name in ("low", "high")
     )  # fmt: skip
     found = Experience(
-        name=log.table.name, source=source, at_rest=True, is_log=True, length=log.table.rows,
+        name=log.table.name, source=source, is_log=True, length=log.table.rows,
         states=known if number else None, width=len(roles.state) if vector else None,
         labels=log.labels if roles.kind == "label" else (recorded or None if number else None),
         names=(meta.get("names") or list(roles.state)) if vector else None,
@@ -284,13 +277,13 @@ class SplitCheck:
 
     def add(self, name: str, ids: NDArray[np.uint64]) -> None:
         """Compare the ids of the next piece with those before."""
-        own, anywhere = ids.tolist(), bool(self.roles.entity)
-        for each in own if anywhere else own[:1]:
-            if each in self.seen and not self.roles.next_state:
-                remedy = (
-                    f"in {self.seen[each]} and in {name}, which workers read apart; write each "
-                    "entity and episode into one file, or log next states (next_state)"
-                )
-                raise InputError("cluster", "an entity or episode", remedy)
+        anywhere, own = bool(self.roles.entity), ids.tolist()
+        shared = [] if self.roles.next_state else self.seen.keys() & (own if anywhere else own[:1])
+        for each in shared:
+            remedy = (
+                f"in {self.seen[each]} and in {name}, which workers read apart; write each "
+                "entity and episode into one file, or log next states (next_state)"
+            )
+            raise InputError("cluster", "an entity or episode", remedy)
         known = self.seen if anywhere else {}
         self.seen = known | dict.fromkeys(own if anywhere else own[1:], name)

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import SourceEnded, acting_fields, linked, observation_reader
-from retvar.experience.stream import Counts, Experience
+from retvar.experience.observations import SourceEnded, experience_of, observation_reader
+from retvar.experience.stream import Experience
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean
-
-__all__ = ["from_minari"]
 
 DATASET = "must be a Minari data set, its id, or the path of its folder"
 
@@ -43,15 +41,10 @@ def from_minari(dataset: Any) -> Experience:
         raise
     except Exception as error:  # a broken folder may raise anything
         raise InputError("dataset", dataset, f"cannot be read: {describe_error(error)}") from None
-    name = f"minari:{spec.dataset_id}"
     reader = observation_reader(spec.observation_space)
-
-    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        return linked(_episodes(data, reader, acting), reader, name, counts)
-
-    return Experience(
-        name=name, source=source, policy="as recorded", length=length, **reader.fields(),
-        **acting_fields(spec.action_space, source),
+    return experience_of(
+        f"minari:{spec.dataset_id}", lambda acting: _episodes(data, reader, acting), reader,
+        spec.action_space, policy="as recorded", length=length,
     )  # fmt: skip
 
 
@@ -69,12 +62,12 @@ def _open(dataset: Any) -> Any:
     folder = Path(dataset)
     folder = folder if folder.is_dir() else Path(get_dataset_path(str(dataset)))
     inner = folder if (folder / "metadata.json").exists() else folder / "data"
-    if not inner.exists():
-        root = Path(get_dataset_path())
-        found = [path.parent.relative_to(root).as_posix() for path in root.rglob("data")]
-        hint = did_you_mean(str(dataset), found) or f"minari download {dataset}"
-        raise InputError("dataset", dataset, f"is not on this disk; {hint}")
-    return minari.MinariDataset(inner)
+    if inner.exists():
+        return minari.MinariDataset(inner)
+    root = Path(get_dataset_path())
+    found = [path.parent.relative_to(root).as_posix() for path in root.rglob("data")]
+    hint = did_you_mean(str(dataset), found) or f"minari download {dataset}"
+    raise InputError("dataset", dataset, f"is not on this disk; {hint}")
 
 
 def _episodes(data: Any, reader: Any, acting: bool) -> Iterator[Chunk]:
@@ -85,17 +78,16 @@ def _episodes(data: Any, reader: Any, acting: bool) -> Iterator[Chunk]:
             continue
         given = episode.observations
         given = np.stack(given, axis=1) if isinstance(given, tuple) else given
-        read = given if reader.width else [reader.read(each) for each in given]
-        column, ended = reader.column(read), np.array(episode.terminations, dtype=bool)
-        truncated = np.array(episode.truncations, dtype=bool)
+        column = reader.column(given if reader.width else [reader.read(each) for each in given])
+        ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
         actions = np.asarray(episode.actions)
-        if {len(column) - 1, ended.size, truncated.size, len(actions)} != {n}:
+        if {len(column) - 1, ended.size, cut.size, len(actions)} != {n}:
             found = f"{len(column)} observations and {len(actions)} actions for {n} rewards"
             raise SourceEnded(f"episode {episode.id} has {found}")
-        truncated[-1] |= not ended[-1]
+        cut[-1] |= not ended[-1]
         rows: Chunk = {
             "state": column[:-1], "reward": rewards, "next_state": column[1:],
-            "terminated": ended, "truncated": truncated,
+            "terminated": ended, "truncated": cut,
         }  # fmt: skip
         if acting:
             rows["action"] = actions.astype(np.int64).reshape(-1)

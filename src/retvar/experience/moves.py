@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 
 from retvar.support.errors import InputError, WriteError
 
-__all__ = [
-    "CHUNK", "Chunk", "Moves", "Workspace", "describe_error", "quoted", "text_literal",
-    "uninterrupted",
-]  # fmt: skip
-
 Chunk = dict[str, NDArray[Any]]
 CHUNK = 262_144  # rows of a chunk, unless asked otherwise
+LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
+LARGEST_RATIO = 1e12
 SHARE = 4  # of the machine's memory, one part in so many is used by default
 
 
@@ -94,16 +91,16 @@ def _remove(db: Any, folder: str) -> None:
 def uninterrupted() -> Iterator[None]:
     """A block in which Ctrl-C and SIGTERM wait: they take effect at its end."""
     came: list[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    handlers: dict[int, Any] = {n: x for n, x in before.items() if main and callable(x)}
-    for number in handlers:
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    for number in (handled := [n for n, handler in before.items() if callable(handler)]):
         signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for number in handled:
+            signal.signal(number, before[number])
         for number in came[:1]:
             signal.raise_signal(number)
 
@@ -183,9 +180,9 @@ class Moves:
         starts = range(0, len(self), size)
         for first in reversed(starts) if backwards else starts:
             work, table = self.in_database()
+            rows = f"rowid >= {first} AND rowid < {first + size}"
             found = work.execute(
-                f"SELECT {self._selected()} FROM {table} "
-                f"WHERE rowid >= {first} AND rowid < {first + size}"
+                f"SELECT {self._selected()} FROM {table} WHERE {rows}"
             ).fetchnumpy()
             chunk = {}
             for name, width in self._widths.items():
@@ -218,6 +215,14 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind == "i":
         return np.asarray(column, dtype=np.int64)
     return np.asarray(np.ma.filled(column, np.nan) if column.dtype.kind == "f" else column)
+
+
+def selected(columns: dict[str, list[str]], widths: dict[str, int]) -> str:
+    """SQL for columns, each of one expression, or of one for each number in a row."""
+    return ", ".join(
+        f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
+        for name, each in columns.items() for k, sql in enumerate(each)
+    )  # fmt: skip
 
 
 def quoted(name: str) -> str:

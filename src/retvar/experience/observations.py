@@ -7,16 +7,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.stream import LARGEST_REWARD, Counts
+from retvar.experience.stream import LARGEST_REWARD, Counts, Experience
 from retvar.support.errors import InputError, RetvarError, SourceError
-
-__all__ = ["ObservationReader", "SourceEnded", "acting_fields", "linked", "observation_reader"]
 
 MOST_LABELS = 1_000_000
 WRAP = "is not supported; wrap the environment so that it gives a number or a vector, such as in {}"
@@ -44,12 +43,6 @@ class ObservationReader:
         if self.width is None:
             return np.array(read, dtype=np.int64)
         return np.asarray(read, dtype=np.float64).reshape(len(read), self.width)
-
-    def fields(self) -> dict[str, Any]:
-        """What an experience says of its states."""
-        names = ("states", "labels", "width", "low", "high")
-        known = {name: getattr(self, name) for name in names}
-        return known | {"fixed_states": self.states is not None}
 
 
 def observation_reader(space: Any) -> ObservationReader:
@@ -99,19 +92,14 @@ def _of_integers(
     labels: list[Any] | None = None
     states = math.prod(counts)
     ranges = [range(first, first + n) for first, n in zip(starts, counts, strict=True)]
-    if copy is not None:
-        if states > MOST_LABELS:
-            raise InputError("observation_space", f"{states:,} combinations", FLAT)
+    if copy is None:
+        labels = list(ranges[0]) if starts[0] else None
+    elif states > MOST_LABELS:
+        raise InputError("observation_space", f"{states:,} combinations", FLAT)
+    else:
         labels = list(itertools.product(*ranges))
-    elif starts[0]:
-        labels = list(ranges[0])
-
-    seen: dict[Any, int] = {}  # single numbers
 
     def read(observation: Any) -> int:
-        single = isinstance(observation, int | np.integer)
-        if single and observation in seen:
-            return seen[observation]
         number = 0
         try:
             digits = [observation] if copy is None else np.ravel(observation).tolist()
@@ -122,32 +110,34 @@ def _of_integers(
         except (TypeError, ValueError, OverflowError):
             remedy = f"the observation {observation!r} is not in the observation space"
             raise SourceEnded(remedy) from None
-        if single:
-            seen[observation] = number
         return number
 
     return ObservationReader(copy or (lambda observation: observation), read, states, labels)
 
 
-def acting_fields(space: Any, source: Callable[..., Iterator[Chunk]]) -> dict[str, Any]:
-    """What an experience says of its actions, where they are numbered.
+def experience_of(
+    name: str, rows: Callable[[bool], Iterator[Chunk]], reader: ObservationReader, actions: Any,
+    **about: Any,
+) -> Experience:  # fmt: skip
+    """Experience from rows of one width, with their actions where `rows` is told so.
 
-    >>> from gymnasium.spaces import Box, Discrete
-    >>> acting_fields(Discrete(3, start=1), iter)["actions"], acting_fields(Box(0, 1), iter)
-    ([1, 2, 3], {})
+    Actions of a space that numbers them count from 0; they have labels where the space does not.
     """
     from gymnasium.spaces import Discrete
 
-    if not isinstance(space, Discrete):
-        return {}
-    first, count = int(space.start), int(space.n)
+    numbered = isinstance(actions, Discrete)
+    first, count = (int(actions.start), int(actions.n)) if numbered else (0, None)
 
-    def acting(counts: Counts) -> Iterator[Chunk]:
-        for chunk in source(counts, acting=True):
-            yield chunk | {"action": chunk["action"] - first}
+    def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
+        for chunk in linked(rows(acting), reader, name, counts):
+            yield chunk | {"action": chunk["action"] - first} if acting else chunk
 
-    labels = list(range(first, first + count)) if first else None
-    return {"with_actions": acting, "actions": labels, "action_count": count}
+    return Experience(
+        name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
+        labels=reader.labels, width=reader.width, low=reader.low, high=reader.high,
+        with_actions=partial(source, acting=True) if numbered else None, action_count=count,
+        actions=list(range(first, first + int(actions.n))) if first else None, **about,
+    )  # fmt: skip
 
 
 def linked(
@@ -204,12 +194,10 @@ def _check(rows: Chunk, reader: ObservationReader, counts: Counts) -> None:
 def _decided(rows: Chunk, *, last: bool) -> tuple[Chunk, Chunk]:
     """Rows up to the first one whose next row is not known yet, without bad ones; and the rest."""
     n, bad = len(rows["reward"]), rows["bad"]
-    follows = np.arange(1, n + 1)  # the next row of the same stream; n: there is none
-    if "stream" in rows:
-        order = np.argsort(rows["stream"], kind="stable")
-        same = np.diff(rows["stream"][order]) == 0
-        follows[:] = n
-        follows[order[:-1][same]] = order[1:][same]
+    stream = rows.get("stream", np.zeros(n))
+    order, follows = np.argsort(stream, kind="stable"), np.full(n, n)
+    same = np.diff(stream[order]) == 0
+    follows[order[:-1][same]] = order[1:][same]  # the next row of the same stream; n: there is none
     goes_on = ~(rows["terminated"] | rows["truncated"] | bad)
     waits = goes_on & (follows == n) & (not last)
     end = int(np.argmax(waits)) if waits.any() else n

@@ -22,8 +22,6 @@ from retvar.simulation.streams import uniforms
 from retvar.support.errors import InputError
 from retvar.support.format import literal
 
-__all__ = ["Chooser", "action_selection", "is_vec_env"]
-
 Selector = Callable[[Any], Any]  # returns the action for an observation
 Chooser = Callable[[Sequence[Any], Sequence[int]], Iterable[Any]]
 # from the current observations, and numbers of environments, to the actions of these
@@ -52,8 +50,8 @@ OBSERVATIONS = (
 def action_selection(
     policy: Any, env: Any, spaces: list[Any], reader: ObservationReader, seed: int,
     seeds: list[int], deterministic: bool | None = None,
-) -> tuple[str, Callable[[int], Chooser]]:  # fmt: skip
-    """The name of a policy, and how it selects actions in so many environments with these spaces.
+) -> tuple[str, Callable[[], Chooser]]:  # fmt: skip
+    """The name of a policy, and how it begins to select actions in environments with these spaces.
 
     Each environment has random numbers of its own: `seeds` are those with which its action space is
     sampled; `deterministic` is for a policy with ``predict``.
@@ -61,44 +59,43 @@ def action_selection(
     from gymnasium.spaces import Discrete
 
     policy, space = _loaded(policy), spaces[1]
+    select: Callable[[int], Selector]
     _refuse_normalised(env, policy)
-    if callable(getattr(policy, "predict", None)):
-        model, valid = _Model(policy, deterministic, *spaces), _validating(space)
-        if model.batches:
-            many = model.drawing(seeds[0])
-            return (
-                model.name,
-                lambda _: (
-                    lambda current, live: map(
-                        valid, list(many(np.stack([current[i] for i in live])))
-                    )
-                ),
-            )
-        return model.name, _one_by_one(lambda i: _then(model.drawing(seeds[i]), valid))
-    if deterministic is not None:
+    model = callable(getattr(policy, "predict", None))
+    if deterministic is not None and not model:
         raise InputError("deterministic", deterministic, "goes with a policy that has predict")
-    if isinstance(policy, str) and policy == "random":
-        return "random", _one_by_one(lambda i: _at_random(space, seed, i, seeds[i]))
-    if callable(policy):
+    if model:
+        asked = _Model(policy, deterministic, *spaces)
+        name, select = asked.name, lambda i: _validated(asked.drawing(seeds[i]), space)
+        if asked.batches:
+            batches = _in_batches(asked.drawing(seeds[0]), space)
+            return name, lambda: batches
+    elif isinstance(policy, str) and policy == "random":
+        name, select = "random", lambda i: _at_random(space, seed, i, seeds[i])
+    elif callable(policy):
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
-        return name, _one_by_one(lambda _: _then(policy, _validating(space)))
-    if isinstance(policy, str) or reader.states is None or not isinstance(space, Discrete):
+        own: Selector = policy
+        select = lambda _: _validated(own, space)  # noqa: E731
+    elif isinstance(policy, str) or reader.states is None or not isinstance(space, Discrete):
         raise InputError("policy", literal(policy), POLICY)
-    kind, table = _table(policy, reader.states, space)
-    return f"an array of {kind}", _one_by_one(_drawing(table, space, reader, seed))
+    else:
+        kind, table = _table(policy, reader.states, space)
+        name, select = f"an array of {kind}", _drawing(table, space, reader, seed)
 
-
-def _one_by_one(selector: Callable[[int], Selector]) -> Callable[[int], Chooser]:
-    """A policy that is asked for each environment; `selector` is given its number."""
-
-    def chooser(count: int) -> Chooser:
-        selectors = [selector(i) for i in range(count)]
+    def one_by_one() -> Chooser:
+        selectors = [select(i) for i in range(len(seeds))]
         return lambda current, live: (selectors[i](current[i]) for i in live)
 
-    return chooser
+    return name, one_by_one
 
 
-def _then(select: Selector, valid: Selector) -> Selector:
+def _in_batches(select: Selector, space: Any) -> Chooser:
+    valid = _validating(space)
+    return lambda current, live: map(valid, list(select(np.stack([current[i] for i in live]))))
+
+
+def _validated(select: Selector, space: Any) -> Selector:
+    valid = _validating(space)
     return lambda observation: valid(select(observation))
 
 
@@ -115,7 +112,9 @@ def _at_random(space: Any, seed: int, i: int, own_seed: int) -> Selector:
     return lambda _: own.sample()
 
 
-def _random_numbers(seed: int, i: int, change: Callable[[Any], Any]) -> Callable[[], Any]:
+def _random_numbers(
+    seed: int, i: int, change: Callable[[Any], Any] = lambda x: x
+) -> Callable[[], Any]:
     """Draws one after the other from random numbers in [0, 1) of environment i, once changed."""
 
     def blocks() -> Iterator[list[Any]]:
@@ -158,36 +157,32 @@ def _drawing(
     rows, start = cumulative.tolist(), int(space.start)
 
     def selector(i: int) -> Selector:
-        draw = _random_numbers(seed, i, lambda block: block)
+        draw = _random_numbers(seed, i)
         return lambda observation: start + bisect_right(rows[reader.read(observation)], draw())
 
     return selector
 
 
 def _validating(space: Any) -> Selector:
-    """Refuses actions that are not in the space."""
+    """Refuses actions that are not in the space; numbered ones become integers."""
     from gymnasium.spaces import Box, Discrete
 
-    def number(answer: Any) -> int:
-        array = np.asarray(answer)
-        whole = array.size == 1 and array.dtype.kind in "iu"
-        if not whole or array.item() not in allowed:
-            raise _invalid_action("action", literal(answer), space)
-        return int(array.item())
+    numbered = isinstance(space, Discrete)
+    allowed = range(int(space.start), int(space.start + space.n)) if numbered else space
 
-    def general(given: Any) -> Any:
+    def valid(given: Any) -> Any:
         answer = given
-        if isinstance(space, Box):
+        if numbered:
+            array = np.asarray(given)
+            answer = array.item() if array.size == 1 and array.dtype.kind in "iu" else None
+        elif isinstance(space, Box):
             with contextlib.suppress(TypeError, ValueError):
                 answer = np.asarray(given, dtype=space.dtype)
-        if answer not in space:
+        if answer not in allowed:
             raise _invalid_action("action", literal(given), space)
         return answer
 
-    if not isinstance(space, Discrete):
-        return general
-    allowed = range(int(space.start), int(space.start + space.n))
-    return number
+    return valid
 
 
 def _invalid_action(field: str, action: Any, space: Any) -> InputError:
@@ -244,14 +239,10 @@ class _Model:
         self.stochastic = "deterministic" in parameters and not fixed
         self.explores = self.stochastic and hasattr(model, "exploration_rate")  # as DQN's do
         self.batches = "episode_start" in parameters and not self.explores  # one coin for a batch
-        for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
-            own = getattr(model, name, None)
-            if own is None or len(getattr(own, "shape", None) or ()) > 1:  # images are transposed
-                continue
-            one, other = ((type(x), x.shape, getattr(x, "n", 0)) for x in (own, space))
-            if one != other:
-                remedy = f"the {self.name} was made for {own}; give its environment"
-                raise InputError(name, space, remedy)
+        own: Any = getattr(model, "observation_space", None)
+        if own is not None and len(own.shape or ()) < 2 and own.shape != spaces[0].shape:
+            remedy = f"the {self.name} was made for {own}; give its environment"  # no image
+            raise InputError("observation_space", spaces[0], remedy)
 
     def _ask(self, observation: Any) -> Any:
         """The action for an observation, or the actions for a batch."""

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import Chunk, Moves, uninterrupted
+from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, Chunk, Moves, uninterrupted
 from retvar.experience.suspicions import DUPLICATE, doubts, remedy
-from retvar.experience.target_policy import ActionCoverage
 from retvar.online import Transition
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -31,8 +30,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Source = Callable[["Counts"], Iterable[Chunk]]
-LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
-LARGEST_RATIO = 1e12
 MOST = 0.5  # share of rows whose loss is an error
 
 
@@ -66,7 +63,9 @@ class Counts:
     ratio_sum: float = 0.0  #: sum of ρ, where the data has it
     squared_ratio_sum: float = 0.0  #: sum of ρ²
     weighted: int = 0  #: transitions with a ρ
-    actions: ActionCoverage | None = None  #: beside the target policy, where one is listed
+    taken: Counter[Any] = field(default_factory=Counter)
+    """Rows by state and action, where the target policy is listed, in the form it has there."""
+    policy: dict[Any, dict[Any, float]] = field(default_factory=dict)  #: that target policy
 
     @property
     def effective_sample_size(self) -> float:
@@ -106,8 +105,7 @@ class Counts:
         parts = [count(self.rows, "row"), count(self.ends, "end")]
         parts.append(f"{self.episodes - self.ends:,} cut off")
         if "entity" in self.named:  # called as its column, where that is a word
-            noun = re.sub(r"[_\- ]*id$", "", self.named["entity"], flags=re.IGNORECASE)
-            noun = noun.replace("_", " ").lower()
+            noun = re.sub(r"[_\- ]*id$", "", self.named["entity"].lower()).replace("_", " ")
             word = re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun)
             nouns = (noun, noun.rstrip("s") + "s") if word else ("entity", "entities")
             parts.insert(0, count(self.entities, *nouns))
@@ -117,11 +115,10 @@ class Counts:
 
     def count(self, chunk: Chunk) -> None:
         """Add a chunk to the counts."""
-        rows = len(chunk["reward"])
-        none = np.zeros(rows, dtype=bool)
-        ended, cut = (np.asarray(chunk.get(name, none)) for name in ("terminated", "truncated"))
+        rows, none = len(chunk["reward"]), np.zeros(len(chunk["reward"]), dtype=bool)
+        ended = chunk.get("terminated", none)
         self.transitions += rows
-        self.episodes += int(np.count_nonzero(ended | cut))
+        self.episodes += int(np.count_nonzero(ended | chunk.get("truncated", none)))
         self.ends += int(np.count_nonzero(ended))
         if "rho" in chunk and rows:
             rho = np.asarray(chunk["rho"], dtype=np.float64)
@@ -137,9 +134,7 @@ class Counts:
             if isinstance(theirs, Counter | int | float):
                 setattr(self, name, getattr(self, name) + theirs)
         self.largest_ratio = max(ratios, default=1.0)
-        if other.actions is not None:
-            self.actions = self.actions or ActionCoverage(other.actions.policy)
-            self.actions.taken.update(other.actions.taken)
+        self.policy = self.policy or other.policy
 
 
 @dataclass(eq=False)
@@ -185,7 +180,6 @@ class Experience(Shown):
     """Waits for more of a log that grows, and gives it all anew; None where it has ended."""
     with_actions: Source | None = None
     """As `source`, with a column ``action`` of whole numbers; None: actions are not known."""
-    at_rest: bool = False  #: whether `source` gives a table
     actions: list[Any] | None = None  #: labels of actions that are not numbers; may grow
     action_count: int | None = None  #: how many actions there are, where that is known
     pairs: bool = False  #: whether its states are pairs of a state and an action
@@ -222,10 +216,11 @@ class Experience(Shown):
         Where the source fails, everything before the failure comes first, then the error. A log of
         which more than half of the rows had to be left out is an error at its end, unless `force`.
         """
-        if self.at_rest:
+        given = self.source(self.counts)
+        if isinstance(given, Moves):
             yield from self.moves().chunks()
             return
-        for chunk in self.source(self.counts):
+        for chunk in given:
             self.counts.count(chunk)
             yield chunk
         self._refuse_losses()
@@ -308,8 +303,7 @@ def write_table(experience: Experience, path: str | Path) -> None:
     >>> len(list(again)), again.states, again.grid
     (100, 16, (4, 4))
     """
-    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
-    path = _parquet(path)
+    path = _parquet(experience, path)
     try:
         experience.moves()
     finally:
@@ -331,8 +325,7 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
     >>> sum(t.reward for t in lake) >= 0, path.exists()
     (True, True)
     """
-    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
-    path = _parquet(path)
+    path = _parquet(experience, path)
 
     def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
         moves = Moves()
@@ -344,15 +337,14 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
             if len(moves):
                 _write(moves, experience, path)
 
-    acting = experience.with_actions
-    return replace(
-        experience, source=partial(source, experience.source), at_rest=False,
-        with_actions=None if acting is None else partial(source, acting),
-    )  # fmt: skip
+    own, acting = experience.source, experience.with_actions
+    both = partial(source, own), None if acting is None else partial(source, acting)
+    return replace(experience, source=both[0], with_actions=both[1])
 
 
-def _parquet(path: str | Path) -> Path:
+def _parquet(experience: Any, path: str | Path) -> Path:
     """The path of a Parquet file that can be written."""
+    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     path = arguments.path("path", path)
     if path.suffix.lower() != ".parquet":
         raise InputError("path", path, "must be the name of a .parquet file")
@@ -363,13 +355,10 @@ def _parquet(path: str | Path) -> Path:
 def _write(moves: Moves, e: Experience, path: Path) -> None:
     """Write a table to a Parquet file, with what is not in its columns as metadata."""
     simple = (str, int, float, bool, type(None), tuple)
+    about = {name: getattr(e, name) for name in ("name", "policy", "states", "grid", "names")}
+    about |= {name: x.tolist() for name in ("low", "high") if (x := getattr(e, name)) is not None}
     labels = [x if isinstance(x, simple) else str(x) for x in e.labels or []]
-    low, high = (None if each is None else each.tolist() for each in (e.low, e.high))
-    about = {
-        "own": True, "name": e.name, "policy": e.policy, "states": e.states, "grid": e.grid,
-        "names": e.names, "cells": e.cells or None, "labels": labels or None,
-        "low": low, "high": high,
-    }  # fmt: skip
+    about |= {"own": True, "cells": e.cells or None, "labels": labels or None}
     text = json.dumps({name: given for name, given in about.items() if given is not None})
     actions = None if e.actions is None else [str(each) for each in e.actions]
     write_with(path, lambda file: moves.write(file, text, actions))

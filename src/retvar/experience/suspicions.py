@@ -7,13 +7,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from retvar.experience.moves import quoted
-from retvar.experience.tables import Roles, Table
+from retvar.experience.target_policy import never_taken
 from retvar.support.format import count, listed, reasons
 
 if TYPE_CHECKING:
+    from retvar.experience.roles import Roles
     from retvar.experience.stream import Counts
+    from retvar.experience.tables import Table
 
-__all__ = ["DUPLICATE", "MISMATCH", "NO_NEXT", "NO_NEXT_ACTION", "doubts", "first_doubts", "remedy"]
 
 IDS = re.compile(
     r"(^|_)(patient|user|device|entity|subject|customer|client|person|agent|unit|machine|vehicle|"
@@ -62,7 +63,7 @@ def doubts(counts: Counts, labels: list[Any]) -> list[str]:
         (counts.duplicates > 0,
          f"{count(counts.duplicates, 'duplicate row')}, {kept}: export the log anew"),
     ]  # fmt: skip
-    coverage = counts.actions.warnings(counts.largest_ratio) if counts.actions else []
+    coverage = never_taken(counts.policy, counts.taken, counts.largest_ratio)
     text = f"labels of states differ in case or blanks only: {listed(same, most=3)}"
     last = [f"{text}; write them alike if they are one state"] if same else []
     return [*counts.suspicions, *(text for holds, text in found if holds), *coverage, *last]
@@ -120,28 +121,28 @@ def _alike(labels: list[Any]) -> list[list[str]]:
 def first_doubts(table: Table, roles: Roles) -> list[str]:
     """Warnings about the first rows: ids that alternate, times that go back, rows sent twice."""
     names = [name for name in table.types if table.kind(name) != "nested"]
-    free = [name for name in names if name not in roles.used]
-    ids = [*filter(IDS.search, free), *([roles.episode] if roles.episode else [])]
+    free, found = [name for name in names if name not in roles.used], []
+    ids = [*filter(IDS.search, free), *filter(None, [roles.episode])]
     mixed = [name for name in ids if not roles.entity and _alternates(table, roles, name)]
-    in_order = roles.time or mixed
-    back = [name for name in free if not in_order and _goes_back(table, roles, name)]
-    twice = [name for name in free if roles.time and _numbers_copies(table, name, names)]
-    others = f" (or one of {listed(map(repr, mixed[1:]))})" if mixed[1:] else ""
-    return [
-        *(f"column {name!r} alternates, so that rows of several may be mixed: "
-          f"name entity={name!r}{others}" for name in mixed[:1]),
-        *(f"rows equal another in all columns but {name!r}, and were probably sent twice: remove "
-          "this column, so that duplicates are left out" for name in twice[:1]),
-        *(f"column {name!r} goes back between rows that follow one another, so that they may be "
-          f"out of order: name time={name!r}" for name in back[:1]),
-    ]  # fmt: skip
+    if mixed:
+        others = f" (or one of {listed(map(repr, mixed[1:]))})" if mixed[1:] else ""
+        found.append(f"column {mixed[0]!r} alternates, so that rows of several may be mixed: name "
+                     f"entity={mixed[0]!r}{others}")  # fmt: skip
+    for name in free:
+        if roles.time and _numbers_copies(table, name, names):
+            return [*found, f"rows equal another in all columns but {name!r}, and were probably "
+                    "sent twice: remove this column, so that duplicates are left out"]  # fmt: skip
+        if not (roles.time or mixed) and _goes_back(table, roles, name):
+            return [f"column {name!r} goes back between rows that follow one another, so that they "
+                    f"may be out of order: name time={name!r}"]  # fmt: skip
+    return found
 
 
 def _alternates(table: Table, roles: Roles, name: str) -> bool:
     """Whether ids come back after others, in the middle of episodes."""
     facts = table.facts(name)
-    counter = facts.numbers == table.first_rows
-    value = table.number(name) if counter else f"hash({quoted(name)})"
+    counter = facts.numbers == facts.rows
+    value = table.sql(name).number if counter else f"hash({quoted(name)})"
     return facts.present > 0 and _often(table, roles, value, "x <> before AND again", counter)
 
 
@@ -153,8 +154,8 @@ def _goes_back(table: Table, roles: Roles, name: str) -> bool:
         return False  # numbers may be a duration
     value = table.time(name, dates)
     keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each)
-    complete = table.seen(f"count({value})") == table.first_rows
-    return complete and _often(table, roles, value, "x < before", not dates, keys or "0")
+    missing = table.work.one(f"SELECT count(*) - count({value}) FROM retvar_first")
+    return not missing and _often(table, roles, value, "x < before", not dates, keys or "0")
 
 
 def _often(
@@ -164,23 +165,27 @@ def _often(
 
     A `counter` that falls back to its least number starts anew, which does not count.
     """
-    flags = (table.flag(name) for name in (roles.terminated, roles.truncated) if name)
+    flags = (table.sql(name).flag for name in (roles.terminated, roles.truncated) if name)
     ended = " OR ".join(f"coalesce({flag}, false)" for flag in flags) or "false"
-    found = table.seen(
-        f"count(*) FILTER ({where} AND NOT over {'AND x <> least' * counter})",
-        f"""SELECT x, lag(x) OVER w AS before, lag(ended) OVER w AS over, min(x) OVER () AS least,
+    found = table.work.one(
+        f"""SELECT count(*) FILTER ({where} AND NOT over {"AND x <> least" * counter})
+        >= greatest({LEAST}, {OFTEN} * count(*)) FROM (
+        SELECT x, lag(x) OVER w AS before, lag(ended) OVER w AS over, min(x) OVER () AS least,
         row_number() OVER (PARTITION BY x ORDER BY n) > 1 AS again
         FROM (SELECT {value} AS x, {ended} AS ended, hash({keys}) AS entity, rowid AS n
-              FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n)""",
+              FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n))"""
     )
-    return bool(found >= max(LEAST, OFTEN * table.first_rows))
+    return bool(found)
 
 
 def _numbers_copies(table: Table, name: str, names: list[str]) -> bool:
     """Whether a column, such as a row id, alone tells rows apart that are equal otherwise."""
+    if len(names) > MOST_COLUMNS:
+        return False
     columns = [name], names, [each for each in names if each != name]
-    own, every, others = (
-        int(table.seen(f"count(DISTINCT hash({', '.join(map(quoted, each))}))")) for each in columns
+    own, every, others = (f"count(DISTINCT hash({', '.join(map(quoted, x))}))" for x in columns)
+    found = table.work.one(
+        f"SELECT {own} >= {OWN} * count(*) AND {every} - {others} >= greatest({LEAST}, {OFTEN} * "
+        "count(*)) FROM retvar_first"
     )
-    again = every - others if own >= OWN * table.first_rows and len(names) <= MOST_COLUMNS else 0
-    return again >= max(LEAST, OFTEN * table.first_rows)
+    return bool(found)

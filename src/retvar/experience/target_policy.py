@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,9 @@ from retvar.support.errors import InputError
 from retvar.support.files import load_array
 from retvar.support.format import count, listed, literal
 
-__all__ = ["ActionCoverage", "TargetPolicy", "plain", "target_policy"]
-
-Array = NDArray[np.float64]
 Rows = dict[Any, dict[Any, float]]  # probabilities of the actions of each state
 FIELD = "target_policy"
-TOLERANCE = 1e-6  # of sums of probabilities
+TOLERANCE = 1e-6  # of probabilities and their sums
 RARER = 10.0  # a behaviour that takes an action as many times less often than the target is right
 ALPHA = 1e-5  # probability that such a behaviour is warned of, in a log
 FORMS = (
@@ -43,15 +40,45 @@ class TargetPolicy:
     array([0.9, 0.1, nan])
     """
 
-    given: Any  #: a function, or the probabilities of the actions of each state
-    rows: Rows | None = None
+    given: Any  #: a function, or what the rows were made of
+    rows: Rows | None = None  #: None: it is a function
 
-    def ask(self, states: list[Any], actions: list[Any]) -> Array:
+    def ask(self, states: list[Any], actions: list[Any]) -> NDArray[np.float64]:
         """Probabilities of so many pairs."""
-        if self.rows is None:
-            return _ask_function(self.given, states, actions)
-        pairs = zip(map(self.rows.get, map(_key, states)), map(_key, actions), strict=True)
-        return np.array([math.nan if p is None else min(p.get(a, 0.0), 1.0) for p, a in pairs])
+        if self.rows is not None:
+            found = _looked_up([self.rows.get(compared(state)) for state in states], actions)
+        else:
+            try:
+                found = _asked(self.given, states, actions)
+            except InputError:
+                raise
+            except Exception as error:  # a function may raise anything
+                name = getattr(self.given, "__name__", type(self.given).__name__)
+                raise InputError(FIELD, name, f"fails: {describe_error(error)}") from None
+        wrong = found[(found < -TOLERANCE) | (found > 1.0 + TOLERANCE)]
+        if wrong.size:
+            raise InputError(FIELD, wrong[0], "must give probabilities between 0 and 1")
+        return np.asarray(np.clip(found, 0.0, 1.0), dtype=np.float64)
+
+
+def _asked(function: Any, states: list[Any], actions: list[Any]) -> NDArray[np.float64]:
+    """Ask a function of (state, action), or one of states, which gives all actions' or the one."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a function in C
+        parameters = ()  # type: ignore[assignment]
+    if sum(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in parameters) == 2:
+        return np.array([*map(float, map(function, states, actions))])
+    given = np.array(states)
+    if isinstance(states[0], tuple):  # labels of several columns stay tuples
+        given = np.empty(len(states), dtype=object)
+        given[:] = states
+    return _looked_up([_row(s, p) for s, p in zip(states, function(given), strict=True)], actions)
+
+
+def _looked_up(rows: Sequence[Any], actions: list[Any]) -> NDArray[np.float64]:
+    pairs = zip(rows, map(compared, actions), strict=True)
+    return np.array([math.nan if row is None else row.get(action, 0.0) for row, action in pairs])
 
 
 def target_policy(
@@ -68,94 +95,62 @@ def target_policy(
     if isinstance(given, str | Path) and Path(given).suffix.lower() == ".npy":
         given = load_array(Path(given), FIELD)
     try:
-        if isinstance(given, Mapping) and "probability" not in given:
-            pairs = given
-        elif isinstance(given, str | Path | Mapping) or hasattr(given, "columns"):
+        pairs = given
+        if isinstance(given, str | Path) or hasattr(given, "columns") or "probability" in given:
             pairs = _of_table(given, list(state), action)
-        else:
-            table = np.asarray(given).tolist()
-            pairs = {s: dict(enumerate(p)) if isinstance(p, list) else {int(p): int(p) == p}
-                     for s, p in enumerate(table)}  # fmt: skip
-        rows = {_key(s): {_key(a): float(p) for a, p in own.items()} for s, own in pairs.items()}
+        elif not isinstance(given, Mapping):
+            pairs = dict(enumerate(np.asarray(given)))
+        rows = {compared(name): _row(name, own) for name, own in pairs.items()}
         assert rows
-    except InputError as error:
-        raise InputError(FIELD, error.value, f"{error.field}: {error.remedy}") from None
+    except InputError:
+        raise
     except Exception:  # what is given may hold anything
         raise InputError(FIELD, literal(given), FORMS) from None
-    for name, own in rows.items():
-        _refuse_row(name, own)
     return TargetPolicy(given, rows)
 
 
-def _refuse_row(state: Any, row: Mapping[Any, float]) -> None:
-    """Refuse what are no probabilities of actions."""
+def _row(state: Any, given: Any) -> dict[Any, float]:
+    """Probabilities of the actions of a state: a mapping, a list, or one action."""
+    if np.ndim(given):
+        given = dict(enumerate(given))
+    elif not isinstance(given, Mapping):
+        given = {given: 1.0} if isinstance(given, str) else {int(given): int(given) == given}
+    row = {compared(action): float(p) for action, p in given.items()}
     if not abs(sum(row.values()) - 1.0) <= TOLERANCE or not min(row.values()) >= 0:
         remedy = "probabilities of a state must sum to 1; list all its actions"
         raise InputError(f"{FIELD}[{plain(state)!r}]", literal(row), remedy)
+    return row
 
 
 def _of_table(given: Any, state: list[str], action: str) -> Rows:
     """Probabilities in a table or file with state, action and probability."""
-    table = open_table(given, Workspace(), Reading())
+    try:
+        table = open_table(given, Workspace(), Reading())
+    except InputError as error:
+        raise InputError(FIELD, error.value, f"{error.field}: {error.remedy}") from None
     states = state if set(state) <= set(table.types) else ["state"]
     names = [*states, action if action in table.types else "action"]
-    for name in (*names, "probability"):
-        if name not in table.types:
-            raise InputError(name, "missing", f"the table has {listed(table.types, most=12)}")
+    if missing := [name for name in (*names, "probability") if name not in table.types]:
+        raise InputError(FIELD, listed(table.types, most=12), f"needs a column {missing[0]!r}")
     columns = ", ".join(map(quoted, names))
-    query = f"SELECT {columns}, {table.number('probability')} FROM ({table.query()})"
+    query = f"SELECT {columns}, {table.sql('probability').number} FROM ({table.query()})"
     rows: Rows = {}
     for *s, a, p in table.work.all(query):
-        own = rows.setdefault(_key(s[0] if len(s) == 1 else s), {})
-        if _key(a) in own:
-            raise InputError("state and action", f"{listed(s)}, {a}", "occur more than once")
-        own[_key(a)] = math.nan if p is None else p
+        own = rows.setdefault(compared(s[0] if len(s) == 1 else s), {})
+        if compared(a) in own:
+            raise InputError(FIELD, f"{listed(s)}, {a}", "state and action occur more than once")
+        own[compared(a)] = math.nan if p is None else p
     return rows
 
 
-def _ask_function(function: Any, states: list[Any], actions: list[Any]) -> Array:
-    """A function of (state, action), or of states, which gives all probabilities or the actions."""
-    try:
-        if _takes_two(function):
-            found = np.array([*map(float, map(function, states, actions))])
-        else:
-            given = np.array(states)
-            if isinstance(states[0], tuple):  # labels of several columns stay tuples
-                given = np.empty(len(states), dtype=object)
-                given[:] = states
-            every = [dict(enumerate(p)) if np.ndim(p) else {p: 1.0} for p in function(given)]
-            for state, own in zip(states, every, strict=True):
-                _refuse_row(state, own)
-            rows = ({_key(action): float(p) for action, p in own.items()} for own in every)
-            taken = zip(rows, map(_key, actions), strict=True)
-            found = np.array([own.get(action, 0.0) for own, action in taken])
-    except InputError:
-        raise
-    except Exception as error:  # a function may raise anything
-        name = getattr(function, "__name__", type(function).__name__)
-        raise InputError(FIELD, name, f"fails: {describe_error(error)}") from None
-    wrong = found[(found < -TOLERANCE) | (found > 1.0 + TOLERANCE)]
-    if wrong.size:
-        raise InputError(FIELD, wrong[0], "must give probabilities between 0 and 1")
-    return np.asarray(np.clip(found, 0.0, 1.0), dtype=np.float64)
-
-
-def _takes_two(function: Any) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a function in C
-        return False
-    return sum(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in parameters) == 2
-
-
-def _key(label: Any) -> Any:
+def compared(label: Any) -> Any:
     """A label in the form in which labels of different files are compared.
 
-    >>> [_key(x) for x in (1, 1.0, "1", "a", True, ("a", 2))]
+    >>> [compared(x) for x in (1, 1.0, "1", "a", True, ("a", 2))]
     ['1', '1', '1', 'a', 'true', ('a', '2')]
     """
     if isinstance(label, tuple | list | np.ndarray):
-        return tuple(map(_key, label))
+        return tuple(map(compared, label))
     if isinstance(label, bool | np.bool_):
         return str(label).lower()
     whole = isinstance(label, float | np.floating) and float(label).is_integer()
@@ -175,53 +170,40 @@ def plain(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-@dataclass
-class ActionCoverage:
-    """How often a log takes each action in each state, beside what a target policy does.
+def never_taken(
+    policy: Rows, taken: Mapping[tuple[Any, Any], int], largest_ratio: float = 1.0
+) -> list[str]:
+    """Warnings about actions of a target policy that a log never takes, where that is no chance.
+
+    It could be chance where a behaviour takes an action much less often than the target. How much
+    is told by the largest ratio of the log. `taken` counts rows by state and action.
 
     >>> policy = {"worn": {"run": 0.4, "Service": 0.6}}
-    >>> log = ActionCoverage(policy, Counter({("worn", "run"): 700, ("worn", "service"): 300}))
-    >>> print(*log.warnings())
+    >>> print(*never_taken(policy, {("worn", "run"): 700, ("worn", "service"): 300}))
     the log never takes action 'Service' of the target policy; it takes 'run', 'service': spell it
     alike, if it is 'service'
     """
-
-    policy: Rows
-    taken: Counter[tuple[Any, Any]] = field(default_factory=Counter)  #: by state and action
-
-    def add(self, state: Any, action: Any, times: int) -> None:
-        """Count rows of an action in a state."""
-        self.taken[_key(state), _key(action)] += times
-
-    def warnings(self, largest_ratio: float = 1.0) -> list[str]:
-        """Actions of the target policy that the log never takes, where that is no chance.
-
-        It could be chance where a behaviour takes an action much less often than the target. How
-        much is taken from the largest ratio of the log.
-        """
-        rows, logged = Counter[Any](), Counter[Any]()
-        wanted: defaultdict[Any, float] = defaultdict(float)
-        for (state, action), times in self.taken.items():
-            rows[state] += times
-            logged[action] += times
-        expected = {(state, action): n * p for state, n in rows.items()
-                    for action, p in self.policy.get(state, {}).items()}  # fmt: skip
-        for (_, action), n in expected.items():
-            wanted[action] += n
-        enough = max(RARER, 2.0 * largest_ratio) * math.log(max(len(expected), 1) / ALPHA)
-        others = {str(action).casefold(): action for action in logged if action not in wanted}
-        found, takes = [], listed(map(repr, logged))
-        for action in (each for each, n in wanted.items() if n > 0 and not logged[each]):
-            near = difflib.get_close_matches(str(action).casefold(), others)
+    rows, logged, wanted = Counter[Any](), Counter[Any](), dict[Any, float]()
+    for (state, action), times in taken.items():
+        rows[state] += times
+        logged[action] += times
+    expected = {(s, a): n * p for s, n in rows.items() for a, p in policy.get(s, {}).items()}
+    for (_, action), n in expected.items():
+        wanted[action] = wanted.get(action, 0.0) + n
+    enough = max(RARER, 2.0 * largest_ratio) * math.log(max(len(expected), 1) / ALPHA)
+    others = {str(action).casefold(): action for action in logged if action not in wanted}
+    found = []
+    for action in (each for each in wanted if wanted[each] and not logged[each]):
+        near = difflib.get_close_matches(str(action).casefold(), others)
+        if near or wanted[action] > enough:
             hint = f": spell it alike, if it is {others[near[0]]!r}" if near else ""
-            if near or wanted[action] > enough:
-                text = f"the log never takes action {action!r} of the target policy; it takes "
-                found.append(text + takes + hint)
-        missing = [(n, f"{action!r} in state {state!r} (in {count(rows[state], 'row')})")
-                   for (state, action), n in expected.items()
-                   if n > enough and not self.taken[state, action] and logged[action]]  # fmt: skip
-        if missing:
-            names = listed(text for _, text in sorted(missing, reverse=True))
-            found.append(f"the log never takes these actions of the target policy: {names}; there, "
-                         "and before, the answer is not that of the target policy")  # fmt: skip
-        return found
+            text = f"the log never takes action {action!r} of the target policy; it takes "
+            found.append(text + listed(map(repr, logged)) + hint)
+    missing = [(n, f"{action!r} in state {state!r} (in {count(rows[state], 'row')})")
+               for (state, action), n in expected.items()
+               if n > enough and logged[action] and (state, action) not in taken]  # fmt: skip
+    if missing:
+        names = listed(text for _, text in sorted(missing, reverse=True))
+        found.append(f"the log never takes these actions of the target policy: {names}; there, "
+                     "and before, the answer is not that of the target policy")  # fmt: skip
+    return found
