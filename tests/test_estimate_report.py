@@ -4,7 +4,6 @@ import csv
 
 import numpy as np
 import pytest
-import xarray
 from click.testing import CliRunner
 
 import retvar as rv
@@ -114,13 +113,3 @@ def test_a_large_table_shows_the_most_visited_and_the_file_has_all(tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == n
     assert (rows[7]["state"], rows[7]["value"]) == ("7", "123.25")
-
-
-def test_labels_in_the_csv_file_are_no_formulas(tmp_path):
-    labels = {"=1+2": "'=1+2", "-a": "'-a", "\t=a": "'\\t=a", "-3": "-3", "a, b": "a, b", "": ""}
-    columns = {"value": ("state", -np.arange(6.0))}
-    data = xarray.Dataset(columns, {"label": ("state", np.array(list(labels), dtype=object))})
-    with write_table(data, tmp_path / "estimate.csv").open(newline="") as file:
-        _, *rows = csv.reader(file)
-    assert [row[0] for row in rows] == list(labels.values())
-    assert [float(row[1]) for row in rows] == data["value"].values.tolist()

@@ -49,7 +49,7 @@ def test_the_formulas_are_those_of_the_page():
     segment = np.sort(rng.integers(0, 60, 600))
     segment = np.unique(segment, return_inverse=True)[1]
     x, error, tail = rng.normal(size=(600, 3)) * [1, 9, 0.1], rng.normal(size=600), rng.random(600)
-    spread = Neighbours(x, error, tail, segment, neighbours=40)
+    spread = Neighbours(x, error, tail, segment, candidates=[40])
     found = spread.at(x[:5])
     for i in range(5):
         V, df = written_out(x[i], x, error, tail, segment, 40)
@@ -62,7 +62,7 @@ def test_known_noise_is_found_whatever_the_slope():
     # over 150 seeds the mean of log(std/2) was −0.005 ± 0.022: a false alarm in less than 1e-6, and
     # a std that is wrong by a quarter is always seen
     x, error = noise(1)
-    found = alone(x, error, neighbours=160).at(GRID)
+    found = alone(x, error, candidates=[160]).at(GRID)
     assert abs(np.mean(np.log(found.std / 2.0))) < 0.13
 
 
@@ -72,7 +72,7 @@ def test_each_segment_is_asked_once():
     segment = np.concatenate([np.zeros(1_000, dtype=int), np.arange(1, 401)])
     x = np.concatenate([np.full(1_000, 0.5), rng.uniform(size=400)])[:, None]
     error = np.concatenate([np.zeros(1_000), rng.normal(size=400)])
-    found = Neighbours(x, error, np.zeros(1_400), segment, neighbours=160).at([[0.5]])
+    found = Neighbours(x, error, np.zeros(1_400), segment, candidates=[160]).at([[0.5]])
     assert 0.5 < found.std[0] < 2.0  # 1 ± 0.07
 
 
@@ -88,7 +88,7 @@ def test_nothing_varied_is_said():
     found = alone(np.random.default_rng(4).uniform(size=(100, 1)), np.zeros(100)).at([[0.5]])
     assert found.std[0] == 0.0
     assert found.note[0] == "nothing varied"
-    assert np.isnan(found.interval(0.9)).all()  # how sure that is, is not known
+    assert np.isnan(found.std_interval(0.9)).all()  # how sure that is, is not known
 
 
 def test_more_neighbours_are_taken_where_nothing_bends_and_fewer_where_it_does():
@@ -109,7 +109,7 @@ def test_fewer_neighbours_are_taken_at_a_place_where_the_value_bends():
     chosen = alone(x, error)
     chosen.neighbours = 320  # as if the peak were so rare that it hardly counts
     places = [[0.2], [0.5], [0.8]]
-    some, same = chosen.at(places).std, alone(x, error, neighbours=320).at(places).std
+    some, same = chosen.at(places).std, alone(x, error, candidates=[320]).at(places).std
     assert_array_equal(some[[0, 2]], same[[0, 2]])
     assert same[1] > 1.8
     assert some[1] < 1.3
@@ -123,7 +123,7 @@ def test_far_places_are_not_answered():
     assert found.note[0] == ""
     assert found.note[1].startswith("far from the data (distance 1")
     assert_allclose(found.distance[1], 29.0 / x[:, 1].std(), rtol=0.05)
-    assert_array_equal(np.isnan(found.interval(0.9)), [[False, True, True]] * 2)
+    assert_array_equal(np.isnan(found.std_interval(0.9)), [[False, True, True]] * 2)
 
 
 def test_a_place_with_few_episodes_around_it_is_far():
@@ -162,10 +162,10 @@ def test_the_spread_scales_with_the_errors(factor):
 
 def test_neither_units_nor_the_order_of_segments_matter():
     x, error = noise(13, n=1_000)
-    one = alone(x, error, neighbours=80).at(GRID)
-    unit = alone(x * [1e-6, 1e6], error, neighbours=80).at(GRID * [1e-6, 1e6])
+    one = alone(x, error, candidates=[80]).at(GRID)
+    unit = alone(x * [1e-6, 1e6], error, candidates=[80]).at(GRID * [1e-6, 1e6])
     order = np.random.default_rng(0).permutation(1_000)
-    mixed = alone(x[order], error[order], neighbours=80).at(GRID)
+    mixed = alone(x[order], error[order], candidates=[80]).at(GRID)
     assert_allclose(unit.std, one.std, rtol=1e-9)
     assert_allclose(mixed.std, one.std, rtol=1e-9)
 
@@ -173,7 +173,7 @@ def test_neither_units_nor_the_order_of_segments_matter():
 def episodes(log, gamma):
     n = len(log["reward"])
     flags = {"terminated": np.zeros(n, bool), "truncated": np.zeros(n, bool)}
-    return EpisodeLog.of([{**flags, "gamma": np.full(n, gamma), **log}])
+    return EpisodeLog.of({**flags, "gamma": np.full(n, gamma), **log})
 
 
 def spread_of(log, features):

@@ -78,10 +78,10 @@ def test_no_fit_knows_the_rewards_that_it_is_tested_with(make):
     columns |= {"gamma": np.full(6_000, GAMMA), "truncated": np.zeros(6_000, bool)}
     predicted = []
     for change in (0.0, 5.0):
-        moves = EpisodeLog.of([columns | {"reward": log["reward"]}])
+        moves = EpisodeLog.of(columns | {"reward": log["reward"]})
         folds = Folds(moves)
         reward = log["reward"] + change * (folds.fold == 2) * (np.arange(6_000) % 2)
-        base, moves = make(), EpisodeLog.of([columns | {"reward": reward}])
+        base, moves = make(), EpisodeLog.of(columns | {"reward": reward})
         folds = Folds(moves)
         base.fit(moves, folds)
         predicted.append(base.predict(PLACES))

@@ -439,5 +439,5 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
         "self_check": found.self_check.to_dict(),
     }
     if checked is not None:
-        result["check"] = checked.verdicts.to_dict()
+        result["check"] = checked.to_dict()
     return result

@@ -20,7 +20,7 @@ from retvar.deep.modules import ROWS
 from retvar.estimation.estimate import Estimate
 from retvar.estimation.least_squares_estimator import refuse_discounts
 from retvar.estimation.returns import Monitor
-from retvar.estimation.settings import make_learner, refuse_discounts_given_twice, with_defaults
+from retvar.estimation.settings import make_learner, with_defaults
 from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -181,7 +181,6 @@ def _read(
     for name in ("gamma", "lam"):
         if np.ndim(getattr(learner, name)):
             raise InputError(name, "one per state", "must be one number, or in the data")
-    refuse_discounts_given_twice(learner, experience)
     record = Record(learner.gamma, learner.lam)
     for chunk in moves.chunks():
         refuse_discounts(learner, chunk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from dataclasses import dataclass, field
@@ -10,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
-from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.results import estimates, label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
-from retvar.estimation.states import StateEstimator
 from retvar.experience.stream import Experience
 from retvar.online.bootstrap import half_width
 from retvar.support import arguments
@@ -122,28 +121,22 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
                     return k
         remedy = f"is not a state of {experience.name}; they are {listed(labels)}"
         raise InputError("state", state, remedy)
-    number = state
-    if isinstance(state, str):
-        names = [_loose(name) for name in experience.state_names or ()]
-        text = _loose(state)
-        number = names.index(text) if text in names else int(text) if text.isdecimal() else None
-    if not arguments.is_integer(number) or not 0 <= number < size:
-        raise InputError("state", state, f"must be the number of a state, 0 to {size - 1}")
-    return int(number)
+    names, text = [_loose(name) for name in experience.state_names or ()], _loose(state)
+    if isinstance(state, str) and (text in names or text.isdecimal()):
+        state = names.index(text) if text in names else int(text)
+    return arguments.integer("state", state, 0, size - 1)
 
 
 def _observation(experience: Experience, state: Any) -> Any:
     """An observation as a row of numbers."""
-    row = np.zeros(0)
-    try:
-        given = _loose(state).split(",") if isinstance(state, str) else state
-        row = np.asarray(given, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        pass
+    names = f" ({', '.join(experience.names)})" if experience.names else ""
+    what = f"{count(experience.width or 0, 'number')}{names}"
+    if isinstance(state, str):
+        with contextlib.suppress(ValueError):
+            state = [float(x) for x in _loose(state).split(",")]
+    row = arguments.floats("state", state, what).reshape(-1)
     if row.size != experience.width or not np.isfinite(row).all():
-        names = f" ({', '.join(experience.names)})" if experience.names else ""
-        remedy = f"must hold {count(experience.width or 0, 'number')}{names}"
-        raise InputError("state", state, remedy)
+        raise InputError("state", state, f"must hold {what}")
     return row
 
 
@@ -179,45 +172,38 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     experience, estimator, visits = found.experience, found.estimator, found.monitor.visits
     level = found.monitor.level if level is None else arguments.level("level", level)
     at = find_state(experience, state, len(getattr(visits, "counts", ())))
-    if experience.width is not None:  # the place is that of its region
-        name, place = at.tolist(), 0 if visits is None else int(visits.cells(at[None])[0])
-    else:
-        name, place = at if experience.labels is None else experience.labels[at], at
-    note = _note(experience, estimator, visits, at)
+    labels, row = experience.labels, np.array([at])
+    name = at.tolist() if row.ndim > 1 else at if labels is None else labels[at]
+    note = _note(experience, estimator, visits, row)
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)
         return Answer(name, nothing, nothing, UNKNOWN, level, note)
-    columns = estimates(estimator, np.array([at]), level)
-    known = {name: float(column[0]) for name, column in columns.items()}
-    shapes = {
-        x: Interval(known[x], known.get(f"{x}_low", math.nan), known.get(f"{x}_high", math.nan))
+    columns = estimates(estimator, row, level)
+    value, std, *more = (
+        Interval(*(float(columns.get(x + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
         for x in ("value", "std", *SHAPES.values())
-        if x in known
-    }
-    value, std = shapes.pop("value"), shapes.pop("std")
-    ends, doubt, here = UNKNOWN, "", False
-    if isinstance(estimator, LeastSquaresEstimator) and not math.isnan(value.estimate):
+    )
+    shapes = {x: own for x, own in zip(SHAPES.values(), more, strict=True) if x in columns}
+    known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
+    if known and isinstance(estimator, LeastSquaresEstimator):
         ends, doubt, here = _return_interval(estimator, at, level)
     if shapes:
         doubt = estimator.note(at)
-    check = found.self_check
-    wrong = check.warning_at(place) if check.disagrees and not math.isnan(value.estimate) else ""
+    wrong = found.self_check.warning_at(int(visits.cells(row)[0])) if known else ""
     notes = "; ".join(filter(None, (note, doubt, wrong)))
     return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
 
 
-def _note(experience: Experience, estimator: Any, visits: Any, at: Any) -> str:
+def _note(experience: Experience, estimator: Any, visits: Any, row: Any) -> str:
     """A word where a state or observation is unknown, or its estimate weak."""
-    if isinstance(estimator, ObservationEstimator):
-        return str(estimator.spread(at[None]).note[0])
-    if visits is None or not visits.known(np.array([at]))[0]:
-        return NEVER if experience.width is None else NO_VISIT_NEAR
-    if isinstance(estimator, StateEstimator):
-        estimator.add_errors([at])
-        return str(estimator.solution.note[at])
+    vector, fitted = row.ndim > 1, isinstance(estimator, LeastSquaresEstimator)
+    if not (vector and fitted) and not visits.known(row)[0]:
+        return NO_VISIT_NEAR if vector else NEVER
+    if fitted:
+        return str(estimator.note(row[0]))
     bounds = (experience.low, -1), (experience.high, 1)
-    outside = (end is not None and bool((sign * (at - end) > 0).any()) for end, sign in bounds)
-    return NO_VISIT_NEAR if experience.width is not None and any(outside) else ""
+    outside = (end is not None and bool((sign * (row[0] - end) > 0).any()) for end, sign in bounds)
+    return NO_VISIT_NEAR if vector and any(outside) else ""
 
 
 def _return_interval(
@@ -228,9 +214,7 @@ def _return_interval(
         (low,), (high,) = estimator.return_interval([state], level)
     except InputError as error:
         return UNKNOWN, f"no interval of returns: {error.remedy}", False
-    here, word = estimator.calibrated(state, level)
-    doubtful = estimator.calibration.note and "interval of returns doubtful: many were cut off"
-    return (float(low), float(high)), doubtful or word, here
+    return (float(low), float(high)), *estimator.calibrated(state, level)
 
 
 def answers_table(answers: list[Answer]) -> str:

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from retvar.estimation.results import dataset
@@ -149,14 +148,7 @@ class Check(Shown):
         own = (p for p in self.places if p.place == place and p.kind == DISAGREES)
         return next((f"{CONTRADICTED} here: {p.words}" for p in own), self.warning)
 
-    @property
-    def verdicts(self) -> Check:
-        """The verdicts alone, which are one line as text."""
-        return replace(self, data=None)
-
     def __str__(self) -> str:
-        if self.data is not None:
-            return self.summary()
         if self.value is None:
             return self.reason
         if self.cut_off and not self.value.returns and not self.disagrees:
@@ -257,10 +249,9 @@ class ScoredReturns:
         varying = own[self.varies[own]]
         if own.size and not varying.size:
             return judge_without_spread(self.error[own], ROUNDING * self.scale)
-        std = np.sqrt(self.variance[varying])
-        errors, share = self._errors(varying), _mean(self.share[varying])
-        missing = self.missing[varying] / std**2
-        return _verdicts(self.error[varying] / std, missing, share, tests, errors)
+        variance, share = self.variance[varying], _mean(self.share[varying])
+        z, missing = self.error[varying] / np.sqrt(variance), self.missing[varying] / variance
+        return _verdicts(z, missing, share, tests, *self._errors(varying))
 
     def _errors(self, own: NDArray[Any]) -> tuple[float, float]:
         """Standard errors: of the value, in std, and of the logarithm of the std; 0 if unknown."""
@@ -278,10 +269,11 @@ class ScoredReturns:
 
 
 def _verdicts(
-    z: Array, missing: Array, share: float, tests: int, errors: tuple[float, float] = (0.0, 0.0)
-) -> Pair:
+    z: Array, missing: Array, share: float, tests: int, value_error: float = 0.0,
+    std_error: float = 0.0,
+) -> Pair:  # fmt: skip
     """Verdicts on value and std by scores of returns, of which so much is missing."""
-    lack, (value_error, std_error) = NOTHING, errors
+    lack = NOTHING
     if share > MOST_MISSING:  # the estimate is in both ends of these returns, with its errors
         lack, value_error = Lack(share, _mean(missing)), value_error * (1.0 + share)
     return judge_value(z, value_error, tests, lack), judge_std(z, missing, std_error, tests, lack)
@@ -369,13 +361,13 @@ def _with_held_out(found: Check, estimator: Any, gaps: bool) -> Check:
     if share > MOST_COMPLETED:
         return found
     scale = float(np.abs(value).max(initial=0.0))
-    varies, lacking = std > NO_SPREAD * scale, 0.0
-    if varies.any():
-        z, tests = error[varies] / std[varies], 2 * (len(found.places) + 1)
-        pair, lacking = _verdicts(z, missing[varies], share, tests), share
-    else:
-        pair = judge_without_spread(error, ROUNDING * scale)
-    lacking = lacking if lacking > MOST_MISSING else 0.0
+    varies = std > NO_SPREAD * scale
+    if not varies.any():
+        value_verdict, std_verdict = judge_without_spread(error, ROUNDING * scale)
+        return replace(found, value=value_verdict, std=std_verdict, lacking=0.0)
+    z, tests = error[varies] / std[varies], 2 * (len(found.places) + 1)
+    pair = _verdicts(z, missing[varies], share, tests)
+    lacking = share if share > MOST_MISSING else 0.0
     return replace(found, value=pair[0], std=pair[1], lacking=lacking)
 
 
@@ -396,38 +388,31 @@ def check(found: Any, fresh: Experience) -> Check:
     agrees (a difference of 0.07 std would have been seen)
     """
     arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
-    if hasattr(found, "monitor"):
-        estimator, before, data = found.estimator, found.experience, found.data
-        fresh = by_action(fresh) if before.pairs else fresh
+    alone = not hasattr(found, "monitor")
+    estimator = found if alone else found.estimator
+    if not all(hasattr(estimator, name) for name in ("predict", "gammas", "description")):
+        remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
+        raise InputError("found", type(found).__name__, remedy)
+    monitor = Monitor() if alone else Monitor(fresh=True, like=found.monitor.visits)
+    if not alone:
+        fresh, before = by_action(fresh) if found.experience.pairs else fresh, found.experience
         if fresh.width != before.width:
             raise InputError("fresh", fresh.name, "must be experience of the same kind")
         if fresh.labels is not None and fresh.states is None:
             fresh.labels[:] = before.labels or ()  # same numbers for the same labels
-        monitor = Monitor(fresh=True, like=found.monitor.visits)
-    else:
-        estimator, data, monitor = found, None, Monitor()
-        if not all(hasattr(found, name) for name in ("predict", "gammas", "description")):
-            remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
-            raise InputError("found", type(found).__name__, remedy)
     monitor.read(estimator, fresh.moves())
     if monitor.off_policy:
         remedy = "is off-policy: its returns are not those of the target policy"
         raise InputError("fresh", fresh.name, remedy)
     if monitor.sequence is None:
         raise InputError("fresh", fresh.name, "has no usable transition")
-    if data is None:
-        data = dataset(SimpleNamespace(experience=fresh, estimator=estimator, monitor=monitor))
+    about = SimpleNamespace(experience=fresh, estimator=estimator, monitor=monitor)
+    data = dataset(about) if alone else found.data
     labels = data["label"].values if "label" in data else None
     verdicts, scored = _judged(estimator, monitor, labels, own_data=False)
-    places = _places(data, monitor.visits).tolist()
-    return replace(verdicts, data=data.assign(_by_place(places, verdicts, scored)))
-
-
-def _places(data: xarray.Dataset, visits: Any) -> Any:
-    """The number of the state or region of each row of a dataset."""
-    if "state" in data.dims:
-        return np.arange(data.sizes["state"])
-    return visits.cells(data["centre"].values)
+    by_state = "state" in data.dims
+    places = data["state"].values if by_state else monitor.visits.cells(data["centre"].values)
+    return replace(verdicts, data=data.assign(_by_place(places.tolist(), verdicts, scored)))
 
 
 def _by_place(places: list[int], verdicts: Check, scored: ScoredReturns) -> dict[str, Any]:

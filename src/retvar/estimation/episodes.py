@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.support.errors import InputError
 from retvar.td.jit import compiled
 
-__all__ = ["EpisodeLog", "errors", "gathered", "lambda_returns", "missing"]
+__all__ = ["EpisodeLog", "errors", "lambda_returns", "missing"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Chunk = dict[str, NDArray[Any]]
 BLOCK = 65_536  # rows that are looked at together
-SAME = 1e-6  # share of a coordinate's std up to which two states are the same
 SEGMENTS = (5.0, 3.0)  # a segment is as long as its Σ(1 − γ) stays below this; or where they are
 FEW = 50  # fewer than these
 ROUNDING = 1e-10  # errors below this share of the largest value or return are none
@@ -29,8 +26,7 @@ ROUNDING = 1e-10  # errors below this share of the largest value or return are n
 class EpisodeLog:
     """Transitions between points, one episode after the other.
 
-    An episode ends where it is terminated or truncated, and where the next row does not begin in
-    the state that was reached. Long episodes consist of several segments.
+    An episode ends where it is terminated or truncated. Long ones consist of several segments.
     """
 
     state: Array  #: [row, coordinate]
@@ -44,28 +40,16 @@ class EpisodeLog:
     end_state: Array  #: state that followed each cut
 
     @classmethod
-    def of(
-        cls, chunks: Iterable[Chunk], rows: int | None = None, weighted: bool = False
-    ) -> EpisodeLog:
-        """The log of some chunks, with so many rows in all where that is known.
+    def of(cls, columns: Chunk, weighted: bool = False) -> EpisodeLog:
+        """The log of a table.
 
         If it is `weighted`, the return is the product of the ratios with the rewards, and no ratio
         is left.
         """
-        if rows is None:
-            chunks = list(chunks)
-            rows = sum(len(chunk["reward"]) for chunk in chunks)
-        if not rows:
-            raise InputError("experience", "no transition", "there is nothing to estimate from")
-        columns = gathered(chunks, rows)
+        rows = len(columns["reward"])
         state, following, terminated = (columns[n] for n in ("state", "next_state", "terminated"))
         cut = np.asarray(columns["truncated"]) & ~terminated
         cut[-1] |= not terminated[-1]
-        tolerance = SAME * state.std(axis=0)
-        for first in range(0, rows - 1, BLOCK):
-            here = slice(first, min(first + BLOCK, rows - 1))
-            gap = np.abs(following[here] - state[first + 1 : here.stop + 1])
-            cut[here] |= ~(gap <= tolerance).all(axis=1) & ~terminated[here]
         discount = np.where(terminated, 0.0, columns["gamma"])
         segment = np.empty(rows, dtype=np.int64)
         for longest in SEGMENTS:
@@ -105,20 +89,6 @@ class EpisodeLog:
         kept = {name: x[rows] for name, x in own.items() if name != "end_state"}
         kept["segment"] = np.unique(kept["segment"], return_inverse=True)[1]
         return EpisodeLog(**kept | {"cut": cut[rows], "end_state": ends})
-
-
-def gathered(chunks: Iterable[Chunk], rows: int) -> Chunk:
-    """The columns of some chunks, with so many rows in all."""
-    columns: Chunk = {}
-    done = 0
-    for chunk in chunks:
-        n = len(chunk["reward"])
-        for name, column in chunk.items():
-            if name not in columns:
-                columns[name] = np.empty((rows, *column.shape[1:]), column.dtype)
-            columns[name][done : done + n] = column
-        done += n
-    return columns
 
 
 @compiled

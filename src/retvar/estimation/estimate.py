@@ -125,9 +125,8 @@ class Estimate(Shown):
         column, one = self._column(state)
         if not len(column):
             return [np.zeros(0), np.zeros(0)]
-        known: Any = True
-        if isinstance(estimator, OnlineEstimator) and self.monitor.visits is not None:
-            known = self.monitor.visits.known(column)
+        online = isinstance(estimator, OnlineEstimator)
+        known = self.monitor.visits.known(column) if online else True
         if level is None:
             answers: Any = [estimator.predict(column, what)]
         else:
@@ -295,10 +294,13 @@ class Estimate(Shown):
         if progress is not None and not callable(progress):
             raise InputError("progress", literal(progress), "must be a function of a number")
         try:
-            if self._at_rest:
+            if at_rest := self._at_rest:
                 self._read(self.experience.moves(progress=progress))
-            else:
-                self._learn_along(progress)
+            for chunk in () if at_rest else self.experience.chunks():
+                with uninterrupted():
+                    self.update(chunk)
+                if progress is not None:
+                    progress(self.experience.counts.transitions)
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
             error.estimate = self if self._kept() else None  # type: ignore[attr-defined]
@@ -307,9 +309,8 @@ class Estimate(Shown):
     @property
     def _at_rest(self) -> bool:
         """Whether the data is read as a table, and not along the stream."""
-        if self._estimator is not None:
-            return isinstance(self._estimator, LeastSquaresEstimator)
-        return bool(self._create.by == settings.LEAST_SQUARES)
+        kind = self._create if self._estimator is None else self._estimator
+        return bool(kind.by == settings.LEAST_SQUARES)
 
     def _kept(self) -> bool:
         """Whether there is something to show of an environment that has failed."""
@@ -335,14 +336,6 @@ class Estimate(Shown):
             for chunk in moves.chunks():
                 self._learn(estimator, chunk)
         self._estimator, self._unmonitored = estimator, moves
-
-    def _learn_along(self, progress: Progress | None) -> None:
-        """Learn from the stream; where it ends, its returns are looked at afterwards."""
-        for chunk in self.experience.chunks():
-            with uninterrupted():
-                self.update(chunk)
-            if progress is not None:
-                progress(self.experience.counts.transitions)
 
     def update(self, chunk: Chunk) -> None:
         """Learn from a chunk of a stream, with ``by="td"``; its returns are looked at later."""
@@ -456,7 +449,9 @@ def estimate(
         "level": level, "seed": seed, "actions": actions,
     }  # fmt: skip
     if resume is not None:
-        settings.refuse_beside_resume(learner=learner, **given)
+        beside = {name: own for name, own in given.items() if name != "seed"}
+        why = "comes from the saved estimator; leave it out"
+        settings.refuse(why, {"learner": learner, **beside})
         found = _resumed(experience, arguments.path("resume", resume))
     else:
         create = settings.Settings(experience, learner, **given)
@@ -476,7 +471,6 @@ def _resumed(experience: Experience, path: Path) -> Estimate:
     saved = files.load(path)
     if files.has_actions(saved):
         experience = by_action(experience)
-    settings.refuse_discounts_given_twice(saved.description, experience)
     monitor = files.restore_monitor(path, saved, experience)
     if RESUMED not in monitor.remarks and not monitor.off_policy:
         monitor.remarks.append(RESUMED)

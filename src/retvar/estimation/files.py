@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,10 @@ from typing import Any
 
 from retvar.support.errors import InputError
 from retvar.support.files import kind_of, remove, require_writable, unwritable, write_with
-from retvar.support.format import natural_key, visible
+from retvar.support.format import visible
 
 ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
 PAGE = "index.html"
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 FORMATS = ("png", "svg", "pdf")
 KIND = ("width", "names", "grid")  # fields of Experience that must be alike
@@ -75,7 +75,7 @@ def to_notes(found: Any) -> dict[str, Any]:
         "grid": experience.grid,
         "labels": None if labels is None else [_plain(each) for each in labels],
         "actions": experience.pairs,
-        "visits": None if monitor.visits is None else monitor.visits.to_dict(),
+        "visits": monitor.visits.to_dict(),
         "off_policy": monitor.off_policy,
         "remarks": list(monitor.remarks),
         "counts": {name: x for name, x in vars(counts).items() if isinstance(x, int | float)}
@@ -100,18 +100,20 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
         raise InputError("resume", path, "was not written by estimate")
     own = json.loads(json.dumps({name: getattr(experience, name) for name in KIND}))
     alike = all(notes.get(name, own[name]) == own[name] for name in KIND)
-    if not alike or (notes["labels"] is None) != (experience.labels is None):
-        raise InputError("resume", path, f"has states of another kind than {experience.name}")
-    if notes["labels"] is not None and experience.labels is not None:
-        labels = [tuple(x) if isinstance(x, list) else x for x in notes["labels"]]
-        if experience.states is not None and experience.labels != labels:
-            raise InputError("resume", path, f"has other states than {experience.name}")
+    labels = notes["labels"] and [tuple(x) if isinstance(x, list) else x for x in notes["labels"]]
+    known = experience.states is not None  # and so are all labels
+    if (
+        not alike
+        or (labels is None) != (experience.labels is None)
+        or (known and experience.labels != labels)
+    ):
+        raise InputError("resume", path, f"has other states than {experience.name}")
+    if labels is not None:
         experience.labels[:] = labels  # numbered as before
     monitor = Monitor(float(notes["level"]), list(notes["remarks"]))
     monitor.off_policy = bool(notes["off_policy"])
-    if notes["visits"] is not None:
-        kind = Visits if notes["width"] is None else Regions
-        monitor.visits = kind(**notes["visits"])
+    kind = Visits if notes["width"] is None else Regions
+    monitor.visits = kind(**notes["visits"])
     for name, saved in notes["counts"].items():
         if name in REASONS:
             getattr(experience.counts, name).update(saved)
@@ -122,8 +124,6 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
 
 def open_folder(field: str, out: Path) -> None:
     """Make a folder; raise an InputError where that cannot be, or no file can be written there."""
-    if (kind := kind_of(field, out)) not in ("folder", ""):
-        raise InputError(field, out, f"is a {kind}; name a folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -161,9 +161,8 @@ def write_report(
     written: list[Path] = []
     if formats:
         plots = importlib.import_module("retvar.plots")  # late: figures are a layer above
-        for name in FIGURES:
-            for suffix in FORMATS:
-                remove(out / f"{name}.{suffix}")
+        for old in itertools.product(FIGURES, FORMATS):
+            remove(out / ".".join(old))
         figures = plots.estimate_figures(data)
         written = [out / f"{name}.{suffix}" for name in figures for suffix in formats]
         for path in written:
@@ -183,17 +182,11 @@ def write_table(data: Any, path: Path) -> Path:
     dim = "state" if "state" in data.dims else "region"
     columns: dict[str, Any] = {}
     if "label" in data.coords:
-        columns["state"] = [_cell(str(label)) for label in data["label"].values]
+        columns["state"] = [visible(str(label)) for label in data["label"].values]
     elif "centre" in data:
         names, centres = data["axis"].values, data["centre"].values
-        columns = {_cell(str(name)): centres[:, k] for k, name in enumerate(names)}
+        columns = {visible(str(name)): centres[:, k] for k, name in enumerate(names)}
     columns |= {str(name): x.values for name, x in data.data_vars.items() if x.dims == (dim,)}
     table = pandas.DataFrame(columns)
     write_with(path, lambda temporary: table.to_csv(temporary, index=False))
     return path
-
-
-def _cell(text: str) -> str:
-    """A text for a spreadsheet: what it would take for a formula begins with an apostrophe."""
-    formula = text.startswith(FORMULAS) and natural_key(text)[0]  # 0: a number
-    return f"'{visible(text)}" if formula else visible(text)

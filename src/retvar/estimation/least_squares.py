@@ -91,16 +91,21 @@ class LeastSquares:
         return self.value - reach, self.value + reach
 
     def std_interval(self, level: float) -> tuple[Array, Array]:
-        """Std × exp(± t × relative standard error), which holds together with the variance's."""
+        """Interval of the std, which holds together with the variance's."""
         with np.errstate(invalid="ignore", divide="ignore"):
             relative = self.variance_error / (2.0 * self.variance)
-        reach = np.minimum(_quantile(level, self.variance_df) * relative, SHIFT_LIMIT)
-        return self.std * np.exp(-reach), self.std * np.exp(reach)
+        return around_std(self.std, relative, self.variance_df, level)
 
 
 def _quantile(level: float, df: Array) -> Array:
     found: Array = student.ppf(0.5 + level / 2, np.clip(df, 1.0, LARGEST_DF))
     return found
+
+
+def around_std(std: Array, log_error: Array, df: Array, level: float) -> tuple[Array, Array]:
+    """Std × exp(± t × standard error of log std)."""
+    reach = np.minimum(_quantile(level, df) * log_error, SHIFT_LIMIT)
+    return std * np.exp(-reach), std * np.exp(reach)
 
 
 class Solver:

@@ -6,13 +6,13 @@ They have the methods of an online estimator, so that whatever asks one can ask 
 from __future__ import annotations
 
 import math
-from functools import cached_property, partialmethod
+from functools import partialmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.return_intervals import Calibration, ReturnsByState
+from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.returns import OwnDiscounts, discounts
 from retvar.experience.moves import Moves
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
@@ -23,12 +23,12 @@ from retvar.td.learners import Learner, from_dict
 
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
-QUANTITIES = ("value", "mean", "variance", "std")
+QUANTITIES = ("value", "variance", "std")
 FORMAT = 1  # of saved files
 LIMITS = {
     "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
     "rho": (0.0, LARGEST_RATIO),
-}  # fmt: skip  # beyond which a row is bad
+}  # fmt: skip
 
 
 def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
@@ -51,28 +51,26 @@ class LeastSquaresEstimator(OwnDiscounts):
     by = "least_squares"
     bootstrap_samples = 0
     has_intervals = True
+    rejected = 0  # transitions: none, since sources leave bad ones out
     file_kind: ClassVar[str]  #: in the header of saved files
     computed: ClassVar[tuple[str, ...]]  #: cached properties that rest on the transitions so far
     state_limits: tuple[float, float]  #: beyond which a state is bad
     # what a kind provides: features of a state or observation, as a list; a method that adds the
-    # transitions of a chunk, those of one trajectory after the other; estimates for a column of
-    # states, NaN where the log does not determine them
+    # transitions of a chunk, those of one trajectory after the other
     features: Any
     add: Any
-    predict: Any
     _all_states: Any  # the states that are meant where none is named
-    _ends: Any  # ends of the intervals of "value" or "std" for a column of states
+    _look_up: Any  # everything that is known, and where a column of states is in it
     _fitted: Any  # value and std for a column of states, from the part that does not calibrate
-    _calibration_returns: Any  # returns that calibrate, completed, and where they began
+    calibration: Any  # scores of the returns that the fit has not seen
     _cut_off: Any  # whether much of each of them was cut off
-    returns_by_state: ReturnsByState | None = None  # returns that calibrate, where there are states
+    returns_by_state: Any = None  # returns that calibrate, where there are states
     _saved: Any  # header and arrays of a file
     _restore: Any  # takes them from there
 
     def __init__(self, learner: Learner) -> None:
         self.description = learner
         self.steps = 0  #: transitions added
-        self.rejected = 0  #: transitions refused
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
         self.rewards = math.inf, -math.inf  # the smallest and the largest that were added
         self.off_policy = False  # returns of the target policy are not observed
@@ -83,10 +81,7 @@ class LeastSquaresEstimator(OwnDiscounts):
             self.add(chunk)
 
     def _rows(self, chunk: Chunk) -> Chunk:
-        """The columns that are used: at an end the next state is the state, and γ and λ are 0.
-
-        Bad rows are left out, and the row before one is cut off.
-        """
+        """The columns that are used: at an end the next state is the state, and γ and λ are 0."""
         refuse_discounts(self.description, chunk)
         n, state = len(chunk["reward"]), np.asarray(chunk["state"])
         none = np.zeros(n, dtype=bool)
@@ -98,27 +93,18 @@ class LeastSquaresEstimator(OwnDiscounts):
         for name, own in zip(("gamma", "lam"), discounts(self, chunk, follows), strict=True):
             rows[name] = np.where(ended, 0.0, own)
         rows |= {"state": state, "next_state": follows}
-        good = np.ones(n, dtype=bool)
         for name in rows.keys() - {"terminated", "truncated"}:
             low, high = LIMITS.get(name, self.state_limits)
-            inside = (rows[name] >= low) & (rows[name] <= high)
-            good &= inside.reshape(n, -1).all(axis=1)
-        if good.all():
-            return rows
-        rows["truncated"] = rows["truncated"] | (np.append(~good[1:], False) & ~ended)
-        return {name: column[good] for name, column in rows.items()}
+            bad = rows[name][~((rows[name] >= low) & (rows[name] <= high))]
+            if bad.size:
+                remedy = f"must lie between {low:g} and {high:g}; leave this row out"
+                raise InputError(name, bad.flat[0], remedy)
+        return rows
 
-    def _count(self, rows: Chunk, given: int) -> bool:
-        """Count the rows of a chunk of `given` ones; whether there are any."""
-        n = len(rows["reward"])
-        self.steps, self.rejected = self.steps + n, self.rejected + given - n
-        if n:
-            self._see(rows["reward"])
-        return n > 0
-
-    def _see(self, rewards: Any) -> None:
-        """Widen the range of rewards, and discard what was computed without them."""
+    def _see(self, rewards: Any, rows: int) -> None:
+        """Count rows, widen the range of rewards, and discard what was computed without them."""
         low, high = self.rewards
+        self.steps += rows
         self.rewards = min(low, float(np.min(rewards))), max(high, float(np.max(rewards)))
         for name in ("calibration", *self.computed):
             self.__dict__.pop(name, None)
@@ -131,9 +117,27 @@ class LeastSquaresEstimator(OwnDiscounts):
             return self.predict(self._all_states(), what)
         return float(self.predict([state], what)[0])
 
-    value = mean = partialmethod(_ask, "value")
+    value = partialmethod(_ask, "value")
     variance = partialmethod(_ask, "variance")
     std = partialmethod(_ask, "std")
+
+    def predict(self, states: Any, what: str = "value") -> Array:
+        """``"value"``, ``"variance"`` or ``"std"`` for a column of states or rows of observations.
+
+        NaN where the log does not determine it; :meth:`note` says why.
+        """
+        arguments.choice("what", what, QUANTITIES)
+        found, at = self._look_up(states)
+        return np.array(getattr(found, what)[at])
+
+    def add_errors(self, states: Any) -> None:
+        """Compute standard errors of these states, where they are not known yet."""
+
+    def note(self, state: Any) -> str:
+        """A word where an estimate is missing or weak."""
+        self.add_errors([state])
+        found, at = self._look_up([state])
+        return str(found.note[at][0])
 
     def interval(
         self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
@@ -142,7 +146,10 @@ class LeastSquaresEstimator(OwnDiscounts):
         level, what = arguments.level("level", level), arguments.choice("what", what, QUANTITIES)
         if states is None or state is not None:
             states = self._all_states() if state is None else [state]
-        low, high = self._ends(states, "value" if what in ("value", "mean") else "std", level)
+        self.add_errors(states)
+        found, at = self._look_up(states)
+        ends = found.value_interval(level) if what == "value" else found.std_interval(level)
+        low, high = (end[at] for end in ends)
         if what == "variance":
             low, high = low**2, high**2
         return (low, high) if state is None else (float(low[0]), float(high[0]))
@@ -158,13 +165,6 @@ class LeastSquaresEstimator(OwnDiscounts):
             return -math.inf, math.inf
         horizon = 1.0 / (1.0 - gamma)
         return min(low, low * horizon), max(high, high * horizon)
-
-    @cached_property
-    def calibration(self) -> Calibration:
-        """Scores of the returns that the fit has not seen."""
-        total, start = self._calibration_returns()
-        value, std = self._fitted(start)
-        return Calibration.of(total, value, std, self._cut_off())
 
     def _lacking(self, level: float, sides: int = 2) -> str:
         """Why there are no return intervals of this level; empty where there are."""
@@ -200,12 +200,14 @@ class LeastSquaresEstimator(OwnDiscounts):
             ends = [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, wider, strict=True)]
         return ends[0] if above else tuple(ends)
 
-    def calibrated(self, state: Any, level: float) -> tuple[bool, str]:
-        """Whether the return interval of a state rests on its own returns; a word if it is wide."""
-        own = self.returns_by_state
+    def calibrated(self, state: Any, level: float) -> tuple[str, bool]:
+        """A word on the return interval of a state; and whether it rests on its own returns."""
+        own, doubt = self.returns_by_state, ""
+        if self.calibration.note:
+            doubt = "interval of returns doubtful: many were cut off"
         if own is not None and np.isfinite(own.interval(np.array([state]), level)[0][0]):
-            return True, own.note(state, level)
-        return False, self.calibration.few_values(level)
+            return doubt or own.note(state, level), True
+        return doubt or self.calibration.few_values(level), False
 
     def return_interval_note(self, level: float = 0.9) -> str:
         """Why return intervals of this level are missing or doubtful; otherwise empty."""
@@ -224,7 +226,7 @@ class LeastSquaresEstimator(OwnDiscounts):
         header, arrays = self._saved()
         about = {
             "format": FORMAT, "kind": self.file_kind, "learner": self.description.to_dict(),
-            "rejected": self.rejected, "notes": self.notes, "steps": self.steps,
+            "notes": self.notes, "steps": self.steps,
         }  # fmt: skip
         write_tensors(path, about | header, arrays)
 
@@ -235,8 +237,8 @@ class LeastSquaresEstimator(OwnDiscounts):
         if (header.get("kind"), header.get("format")) != (cls.file_kind, FORMAT):
             raise InputError("file", path, f"is not a file of {cls.__name__}, format {FORMAT}")
         found = cls._restore(from_dict(header["learner"]), header, arrays)
-        found.rejected, found.notes = header["rejected"], header["notes"]
+        found.notes = header["notes"]
         return found  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.steps:,} steps, {self.rejected:,} rejected>"
+        return f"<{type(self).__name__}: {self.steps:,} steps>"

@@ -26,16 +26,16 @@ Off-policy, e is a sum of weighted terms, and `beyond` is what the weighted squa
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
-from scipy.stats import t as student
 
 from retvar.estimation.episodes import EpisodeLog, missing
-from retvar.support import arguments
+from retvar.estimation.least_squares import around_std
 from retvar.td.jit import compiled
 
 __all__ = ["LocalSpread", "Neighbours", "neighbours_of"]
@@ -64,7 +64,6 @@ TINY = 1e-300
 FLOOR = 1e-12  # smallest variance, over the mean square of e
 REACH = 1.001  # h, over the distance of the farthest neighbour
 NORMAL_KURTOSIS = 3.0
-SHIFT_LIMIT = 50.0  # largest exponent of an interval of the std
 MEAN, VARIANCE, KURTOSIS, DF = range(4)  # what a local fit finds
 
 FAR_AWAY = "far from the data (distance {:.2g})"
@@ -87,7 +86,7 @@ class LocalSpread:
     note: NDArray[np.str_]  #: empty, or why an estimate is missing or weak
 
     @classmethod
-    def joined(cls, parts: list[LocalSpread]) -> LocalSpread:
+    def joined(cls, parts: list[Self]) -> Self:
         """The spread at the places of all parts."""
         return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
@@ -96,12 +95,9 @@ class LocalSpread:
         """Standard deviation of the return."""
         return np.sqrt(self.variance)
 
-    def interval(self, level: float) -> tuple[Array, Array]:
-        """Std × exp(± t × standard error of log std); approximate."""
-        share = 0.5 + arguments.level("level", level) / 2
-        reach = student.ppf(share, np.maximum(self.df, 1.0)) * self.log_error
-        reach = np.minimum(reach, SHIFT_LIMIT)
-        return self.std * np.exp(-reach), self.std * np.exp(reach)
+    def std_interval(self, level: float) -> tuple[Array, Array]:
+        """Approximate interval of the std."""
+        return around_std(self.std, self.log_error, self.df, level)
 
 
 class _Near(NamedTuple):
@@ -122,8 +118,8 @@ class Neighbours:
 
     Of each visit it takes the coordinates [visit, coordinate], the return minus the value, the
     variance that the return lacks since its end was not seen, the number of its segment, and what
-    its square lacks, if anything. So many `neighbours` are asked everywhere; by default what
-    forecasts best, and fewer where the value bends.
+    its square lacks, if anything. Of the `candidates` it asks so many neighbours as forecast best,
+    and fewer where the value bends.
 
     >>> rng = np.random.default_rng(0)
     >>> x, error = rng.uniform(size=(4_000, 1)), 2.0 * rng.normal(size=4_000)
@@ -134,47 +130,35 @@ class Neighbours:
     """
 
     def __init__(
-        self,
-        state: ArrayLike,
-        error: ArrayLike,
-        tail: ArrayLike,
-        segment: ArrayLike,
-        beyond: ArrayLike = 0.0,
-        *,
-        neighbours: int | None = None,
-    ) -> None:
+        self, state: ArrayLike, error: ArrayLike, tail: ArrayLike, segment: ArrayLike,
+        beyond: ArrayLike = 0.0, candidates: Sequence[int] = CANDIDATES,
+    ) -> None:  # fmt: skip
         points = np.asarray(state, dtype=np.float64)
-        self.segments = int(np.max(segment)) + 1  #: how many there are
         self.scale = _scale(points)  #: by which coordinates are divided
         self.order = in_boxes(points, self.scale)  #: visits that are near one another together
-        self._points = np.empty((points.shape[1], len(points)))
-        for j, scale in enumerate(self.scale):
-            np.divide(points[self.order, j], scale, out=self._points[j])
-        starts = np.arange(0, len(points), BOX)
-        self._boxes = [
-            np.ascontiguousarray(end.reduceat(self._points, starts, axis=1).T)
+        scaled, starts = (points[self.order] / self.scale).T.copy(), np.arange(0, len(points), BOX)
+        boxes = (
+            np.ascontiguousarray(end.reduceat(scaled, starts, axis=1).T)
             for end in (np.minimum, np.maximum)
-        ]
+        )
+        own = np.asarray(segment, np.int64)[self.order]
+        self._visits = Visits(scaled, own, self.order, *boxes)
         self._error, self._tail, self._beyond = (
             np.broadcast_to(np.asarray(x, np.float64), len(points))[self.order]
             for x in (error, tail, beyond)
         )
-        self._segment = np.asarray(segment, np.int64)[self.order]
         self._floor = FLOOR * float(np.mean(np.asarray(error, np.float64) ** 2))
+        self.segments = int(own.max()) + 1  #: how many there are
         self.enough = self.segments > FEWEST  #: whether anything can be said
         self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
         self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan
-        self._given = neighbours is not None
         if self.enough:
             most = self.segments - 1
             self._least = min(NEAREST, most)
-            self._tried = sorted(
-                {min(k, most) for k in (CANDIDATES if neighbours is None else [neighbours])}
-            )
+            self.tried = sorted({min(k, most) for k in candidates})  #: numbers of neighbours
             some = np.random.default_rng(0).permutation(len(points))[:VISITS]
-            rows = np.argsort(self.order)[some]
-            own = self._segment[rows]
-            self._visits = rows, self._near(self._points[:, rows].T, self._tried[-1], own)
+            self._rows = np.argsort(self.order)[some]
+            self._others = self.near(points[some], own[self._rows], self.tried[-1])
             self._choose()
 
     def with_tail(self, tail: ArrayLike) -> Neighbours:
@@ -186,55 +170,47 @@ class Neighbours:
 
     def _choose(self) -> None:
         """Compare numbers of neighbours at visits whose own segments are left out."""
-        visits, near = self._visits
-        found = self._fits(near, self._tried)
+        rows, near = self._rows, self._others
+        found = self._fits(near, self.tried)
         self.far = max(FAR * float(np.quantile(near.reach, MOST)), NEAR)
         V = np.maximum(found[:, :, VARIANCE], self._floor).T
-        missed = (self._error[visits] - found[:, :, MEAN].T) ** 2 + self._tail[visits]
-        missed += self._beyond[visits]
+        missed = (self._error[rows] - found[:, :, MEAN].T) ** 2 + self._tail[rows]
+        missed += self._beyond[rows]
         with np.errstate(invalid="ignore", divide="ignore"):
             score = np.where(V > 0, np.log(V) + missed / V, 0.0)
-        self.scores = {k: float(np.mean(own)) for k, own in zip(self._tried, score, strict=True)}
+        self.scores = {k: float(np.mean(own)) for k, own in zip(self.tried, score, strict=True)}
         self.neighbours = min(self.scores, key=lambda k: self.scores[k])
-        kurtosis = found[:, self._tried.index(self.neighbours), KURTOSIS]
+        kurtosis = found[:, self.tried.index(self.neighbours), KURTOSIS]
         self._typical_kurtosis = max(NORMAL_KURTOSIS, float(np.median(kurtosis)))
-
-    def _near(self, points: Array, most: int, left_out: Integers) -> _Near:
-        """The nearest visits of other segments: in the units of `scale`; −1 leaves out none."""
-        n = len(points)
-        found = _Near(np.ascontiguousarray(points), np.zeros((n, most), int), np.zeros((n, most)))
-        visits = Visits(self._points, self._segment, self.order, *self._boxes)
-        find_nearest(found.points, left_out, self.segments, visits, *found[1:])
-        return found
 
     def _fits(self, near: _Near, counts: list[int]) -> Array:
         """What local fits with these numbers of neighbours find [place, number, what]."""
         found = np.empty((len(near.points), len(counts), 4))
-        fit_places(
-            near.points, near.visits, near.distances, self._points, self._error, self._tail,
-            self._beyond, np.array(counts), found,
-        )  # fmt: skip
+        numbers = self._error, self._tail, self._beyond
+        fit_places(*near, self._visits.points, *numbers, np.array(counts), found)
         return found
 
-    def at(self, places: ArrayLike, left_out: Integers | None = None) -> LocalSpread:
+    def at(self, places: ArrayLike, left_out: Integers | int = -1) -> LocalSpread:
         """The spread at places [place, coordinate]; each may leave out a segment."""
         points = np.asarray(places, dtype=np.float64)
         if not self.enough:
             nan, none = np.full(len(points), np.nan), np.zeros(len(points), dtype=bool)
             return LocalSpread(nan, nan, nan, nan, none, np.full(len(points), TOO_FEW))
-        own = np.full(len(points), -1) if left_out is None else left_out
+        own = np.full(len(points), left_out)
         blocks = (slice(i, i + BLOCK) for i in range(0, max(1, len(points)), BLOCK))
         return LocalSpread.joined([self.of(self.near(points[i], own[i])) for i in blocks])
 
-    def near(self, places: Array, left_out: Integers | None = None) -> _Near:
-        """The neighbours of places."""
-        own = np.full(len(places), -1) if left_out is None else left_out
-        return self._near(self.scaled(places), max(self.neighbours, self._least), own)
+    def near(self, places: Array, left_out: Integers | int = -1, most: int = 0) -> _Near:
+        """The nearest visits of other segments; −1 leaves out none."""
+        points, own = np.ascontiguousarray(self.scaled(places)), np.full(len(places), left_out)
+        shape = len(places), most or max(self.neighbours, self._least)
+        found = _Near(points, np.zeros(shape, int), np.zeros(shape))
+        find_nearest(found.points, own, self.segments, self._visits, *found[1:])
+        return found
 
     def without(self, fold: Integers, places: Array, found: Array) -> None:
         """Write the local means at places without the visits of each fold [fold, place]."""
-        near = self.near(places)
-        fold_means(*near, self._points, self._error, fold, found)
+        fold_means(*self.near(places), self._visits.points, self._error, fold, found)
 
     def scaled(self, places: Array) -> Array:
         """Places in the units of `scale`; those beyond `OUTSIDE` lie there."""
@@ -244,7 +220,7 @@ class Neighbours:
     def of(self, near: _Near) -> LocalSpread:
         """The spread at places with these neighbours."""
         choice = [k for k in self.scores if FEWEST_CHOSEN <= k < self.neighbours]
-        choice = [*([] if self._given else choice), self.neighbours]
+        choice.append(self.neighbours)
         quarter = [max(k // 4, FEWEST_NEIGHBOURS) for k in choice]
         found, every = self._fits(near, [*choice, *quarter]), np.arange(len(near.points))
         distance = near.reach
@@ -298,8 +274,7 @@ def neighbours_of(log: EpisodeLog, error: Array, beyond: Array | float = 0.0) ->
         return spread
     some = log.end_state[np.random.default_rng(0).permutation(len(variance))[:ENDS]]
     nearest = cKDTree(spread.scaled(some)).query(spread.scaled(log.end_state))[1]
-    at = spread.scaled(some), max(spread._tried), np.full(len(some), -1)
-    near, first = spread._near(*at), variance
+    near, first = spread.near(some, most=spread.tried[-1]), variance
     for _ in range(ROUNDS):
         found = spread.of(near).variance[nearest]
         before, variance = variance, np.where(np.isfinite(found), np.maximum(found, 0.0), first)

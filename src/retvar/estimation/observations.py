@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.estimation.bases import Base, Linear, Returns, Waves
-from retvar.estimation.episodes import EpisodeLog, gathered
-from retvar.estimation.least_squares_estimator import QUANTITIES, LeastSquaresEstimator
+from retvar.estimation.episodes import EpisodeLog
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.stack import Place, Stack
 from retvar.experience.moves import Moves
@@ -56,11 +56,11 @@ class ObservationEstimator(LeastSquaresEstimator):
         self._added = Moves()  # transitions, as they are used
 
     def add(self, chunk: Chunk) -> None:
-        """Add transitions, one trajectory after the other; bad ones are left out."""
-        rows = self._rows(chunk)
-        if not self._count(rows, len(chunk["reward"])):
+        """Add transitions, one trajectory after the other."""
+        if not (count := len(chunk["reward"])):
             return
-        ones = np.ones(len(rows["reward"]))
+        rows, ones = self._rows(chunk), np.ones(count)
+        self._see(rows["reward"], count)
         self._added.append({name: rows.get(name, ones) for name in COLUMNS})
         weighted = self.description.estimand == "off_policy_return"
         self.off_policy |= not weighted and bool((rows.get("rho", ones) != 1.0).any())
@@ -71,7 +71,9 @@ class ObservationEstimator(LeastSquaresEstimator):
     def solution(self) -> Stack:
         """The fit."""
         weighted = self.description.estimand == "off_policy_return"
-        log = EpisodeLog.of(self._added.chunks(), self.steps, weighted)
+        if not self.steps:
+            raise InputError("experience", "no transition", "there is nothing to estimate from")
+        log = EpisodeLog.of(next(self._added.chunks(self.steps)), weighted)
         known: dict[str, Base] = dict(
             zip(NAMES, (Linear(self.features[0]), Waves(), Returns()), strict=True)
         )
@@ -92,18 +94,11 @@ class ObservationEstimator(LeastSquaresEstimator):
             self._answered[:] = [(key, self.solution.at(points))]
         return self._answered[0][1]
 
-    def predict(self, states: Any, what: str = "value") -> Array:
-        """Estimates for rows of observations; NaN far from the data."""
-        arguments.choice("what", what, QUANTITIES)
-        found = getattr(self.spread(states), "value" if what == "mean" else what)
-        return np.array(found)
+    def _look_up(self, states: Any) -> tuple[Place, slice]:
+        return self.spread(states), slice(None)
 
     def _all_states(self) -> Any:
         raise InputError("state", None, "must be given: there is no list of all observations")
-
-    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
-        found = self.spread(states)
-        return found.value_interval(level) if what == "value" else found.interval(level)
 
     @property
     def remarks(self) -> list[str]:
@@ -146,7 +141,7 @@ class ObservationEstimator(LeastSquaresEstimator):
         if not all(isinstance(x, str) for x in self.bases):
             raise InputError("bases", "of your own", "cannot be saved: save the transitions")
         header = {"features": self.features[0].to_dict(), "bases": self.bases}
-        return header, gathered(self._added.chunks(), self.steps)
+        return header, next(self._added.chunks(max(1, self.steps)), {})
 
     @classmethod
     def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:

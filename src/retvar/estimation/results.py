@@ -74,7 +74,7 @@ def estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
 
 def _by_state(found: Any) -> xarray.Dataset:
     e, estimator, monitor = found.experience, found.estimator, found.monitor
-    counts = Visits().counts if monitor.visits is None else monitor.visits.counts
+    counts = monitor.visits.counts
     cells = e.grid[0] * e.grid[1] if e.grid else 0  # never visited, too
     n = max(e.states or 0, counts.size, cells)
     visits = _padded(counts, n, 0)
@@ -93,10 +93,10 @@ def _by_state(found: Any) -> xarray.Dataset:
     data |= _doubts(data)
     known: list[Any] = e.labels or e.state_names or []
     label = [label_text(x) for x in [*known, *range(len(known), n)][:n]]
-    if e.pairs and e.labels is not None:
-        pairs = [split_label(each) for each in e.labels[:n]]
-        for k, name in enumerate(("of_state", "action")):
-            data[name] = np.array([label_text(pair[k]) for pair in pairs], dtype=str)
+    if e.pairs:
+        parts = zip(*map(split_label, known[:n]), strict=True)
+        for name, part in zip(("of_state", "action"), parts, strict=True):
+            data[name] = np.array([label_text(x) for x in part], dtype=str)
     coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
     made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
     if e.label_names:
@@ -185,13 +185,9 @@ def _settings(found: Any) -> dict[str, Any]:
     e, estimator, monitor = found.experience, found.estimator, found.monitor
     d, counts = estimator.description, e.counts
     attributes = {
-        "source": e.name,
-        "policy": e.policy,
-        "by": estimator.by,
-        "method": d.method,
-        "order": d.order,
-        "estimand": d.estimand,
-    }
+        "source": e.name, "policy": e.policy, "by": estimator.by, "method": d.method,
+        "order": d.order, "estimand": d.estimand,
+    }  # fmt: skip
     for name in ("gamma", "lam", "kappa"):
         given = getattr(d, name)
         several = "in the data" if given is None else "one per state"
@@ -218,15 +214,8 @@ def _settings(found: Any) -> dict[str, Any]:
 
 def _remarks(experience: Any, estimator: Any) -> list[str]:
     """What readers of the intervals should know, and what the numbers of actions mean."""
-    told = []
-    if (own := getattr(estimator, "remarks", None)) is not None:
-        told = list(own)
-    elif isinstance(estimator, ObservationEstimator):
-        told = ["spread from neighbours in other episodes; intervals are approximate"]
-    elif isinstance(estimator, StateEstimator):
-        if estimator.solution.probes:
-            told = ["standard errors rest on random probes, for the most visited states only"]
-    elif estimator.features[0].states is None:
+    told = list(getattr(estimator, "remarks", ()))
+    if estimator.by != "least_squares" and estimator.features[0].states is None:
         told = ["with features the spread tends to be too large; intervals are approximate"]
     if experience.pairs and experience.width is not None and experience.actions:
         names = (f"{k} = {label}" for k, label in enumerate(experience.actions))

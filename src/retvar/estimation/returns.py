@@ -219,16 +219,8 @@ class OwnDiscounts:
     """The γ and λ of an estimator, as its description has them; NaN where they are in the data."""
 
     description: Learner
-
-    @property
-    def gammas(self) -> Array:
-        """γ of each state, or of all."""
-        return _numbers(self.description.gamma)
-
-    @property
-    def lams(self) -> Array:
-        """λ of each state, or of all."""
-        return _numbers(self.description.lam)
+    gammas = property(lambda self: _numbers(self.description.gamma))  #: γ of each state, or of all
+    lams = property(lambda self: _numbers(self.description.lam))  #: λ of each state, or of all
 
 
 def _numbers(given: Any) -> Array:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from retvar.estimation.observations import NAMES, ObservationEstimator
 from retvar.estimation.states import StateEstimator
@@ -32,7 +30,6 @@ from retvar.td.learners import LEARNERS, Learner
 from retvar.td.networks import DEFAULT, NETWORKS
 from retvar.td.step_sizes import Averaged
 
-Array = NDArray[np.float64]
 Estimator = OnlineEstimator | StateEstimator | ObservationEstimator
 LEAST_SQUARES, TD = "least_squares", "td"
 DEFAULTS = {
@@ -40,7 +37,7 @@ DEFAULTS = {
 }  # fmt: skip  # that are not None
 STEP_SIZES = ("alpha", "alpha_bar", "alpha_mean")
 TD_ONLY = ("learner", "method", "order", "kappa", "bootstrap_samples")
-BASES: dict[str, type[ObservationFeatures]] = {
+FAMILIES: dict[str, type[ObservationFeatures]] = {
     "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
 }  # fmt: skip
 REACH = 5  # horizon of the return over that of the traces
@@ -94,24 +91,10 @@ def with_defaults(learner: Learner, chunk: Chunk, defaults: dict[str, float]) ->
     return learner
 
 
-def refuse_discounts_given_twice(learner: Learner, experience: Experience) -> None:
-    """Refuse a γ or λ of the learner if a column was named for it."""
-    for name, column in experience.discount_columns.items():
-        if (given := getattr(learner, name)) is not None:
-            remedy = f"is in the data, in the column {column!r}; give one of the two"
-            raise InputError(name, given, remedy)
-
-
-def refuse_beside_resume(**given: Any) -> None:
-    """Refuse settings beside those of a saved estimator."""
-    del given["seed"]
-    _refuse("comes from the saved estimator; leave it out", given, given)
-
-
-def _refuse(why: str, names: Iterable[str], given: dict[str, Any]) -> None:
+def refuse(why: str, given: dict[str, Any]) -> None:
     """Refuse settings that differ from their defaults."""
-    for name in names:
-        if _differs(name, own := given.get(name)):
+    for name, own in given.items():
+        if _differs(name, own):
             shown = type(own).__name__ if isinstance(own, Learner | Features) else own
             raise InputError(name, shown, why)
 
@@ -134,21 +117,24 @@ class Settings:
         seed: int = 0, actions: bool = False, **of_learner: Any,
     ) -> None:  # fmt: skip
         given = {"learner": learner, "bootstrap_samples": bootstrap_samples, **of_learner}
-        td = any(_differs(name, given.get(name)) for name in TD_ONLY)
+        td_only = {name: given.get(name) for name in TD_ONLY}
         if by is not None and arguments.choice("by", by, (LEAST_SQUARES, TD)) == LEAST_SQUARES:
-            _refuse('goes with by="td"; leave one of them out', TD_ONLY, given)
+            refuse('goes with by="td"; leave one of them out', td_only)
         if learner is not None:
             arguments.instance("learner", learner, Learner, "Direct, VTD or Centred")
-            _refuse("is a setting of the learner; set it there", of_learner, of_learner)
+            refuse("is a setting of the learner; set it there", of_learner)
         self.description = make_learner(**of_learner) if learner is None else learner
-        self.by = by or (TD if td or experience.endless else LEAST_SQUARES)
-        self.level, self.features = arguments.level("level", level), features
+        td = experience.endless or any(_differs(name, own) for name, own in td_only.items())
+        self.by = by or (TD if td else LEAST_SQUARES)
+        self.level = arguments.level("level", level)
         if arguments.flag("actions", actions):
             _refuse_beside_actions(self.description)
             experience = by_action(experience)
         self.experience = experience
-        refuse_discounts_given_twice(self.description, experience)
-        _refuse_features(experience, features)
+        if features is not None and experience.width is None:
+            remedy = f"are for observations; {experience.name} has states"
+            raise InputError("features", features, remedy)
+        self.family, self.bases = family_and_bases(features)
         samples = 100 if bootstrap_samples is None else bootstrap_samples
         self._samples = {"bootstrap_samples": samples, "seed": seed}
         make_learner(gamma=0.0, lam=0.0).online(states=1, **self._samples)  # refuses invalid ones
@@ -174,9 +160,9 @@ class Settings:
             states = known or first_states(chunk)
             _refuse_too_many(states, self._samples["bootstrap_samples"], learner)
             return learner.online(states=states, **self._samples)
-        built = features_for(self.experience, chunk["state"], self.features)
+        built = features_for(self.experience, chunk["state"], self.family)
         if not td:
-            return ObservationEstimator(learner, built, bases_for(self.features))
+            return ObservationEstimator(learner, built, self.bases)
         square = getattr(built, "largest_square", 1.0)
         rules = {name: getattr(learner, name, None) for name in STEP_SIZES}
         steps = {
@@ -248,63 +234,56 @@ def first_states(chunk: Chunk) -> int:
     return int(max(chunk["state"].max(initial=0), chunk["next_state"].max(initial=0))) + 1
 
 
-def _refuse_features(experience: Experience, given: Any) -> None:
-    """Refuse unknown features, and features for states."""
-    if given is not None and experience.width is None:
-        raise InputError("features", given, f"are for observations; {experience.name} has states")
-    if isinstance(given, str) and given == "deep":
-        raise InputError("features", "'deep'", "deep critics are made by rv.deep.estimate(…)")
-    known = given is None or isinstance(given, Features | list | tuple)
-    if not known and given not in BASES:
-        choices = ", ".join(map(repr, BASES))
-        raise InputError("features", literal(given), f"must be {choices}, or retvar.td.features")
+def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
+    """The features, or the name of their family, and the bases of a stack."""
+    own: Any = "tiles" if given is None else given
+    bases: list[Any] = list(NAMES if given is None else NAMES[:1])
+    if isinstance(given, list | tuple):
+        own = next((x for x in given if isinstance(x, Features)), "tiles")
+        bases = [NAMES[0] if isinstance(x, Features) else x for x in given]
+    known = isinstance(own, Features) or (isinstance(own, str) and own in FAMILIES)
+    if not (known and all(x in NAMES if isinstance(x, str) else _is_base(x) for x in bases)):
+        families, more = (", ".join(map(repr, x)) for x in (FAMILIES, NAMES[1:]))
+        remedy = f"must be {families}, rv.features, or a list of these, {more} and bases"
+        raise InputError("features", literal(given), f"{remedy}; for 'deep' see rv.deep.estimate")
+    return own, bases
 
 
-def features_for(experience: Experience, observed: Array, given: Any = None) -> Features:
-    """Features for observations: those given, or a basis between the bounds of the space.
+def _is_base(given: Any) -> bool:
+    return hasattr(given, "fit") and hasattr(given, "predict")
+
+
+def features_for(experience: Experience, observed: Any, family: Any) -> Features:
+    """Features for observations: those given, or a family between the bounds of the space.
 
     Where the space has no bounds, those of the first observations are used. With actions, the last
     number of an observation is one.
     """
-    low, high = experience.low, experience.high
-    if experience.pairs and not isinstance(given, PerAction):
-        low, high = (None if end is None else end[:-1] for end in (low, high))
-        inside = replace(experience, pairs=False, low=low, high=high)
-        basis = features_for(inside, observed[:, :-1], given)
-        if not isinstance(basis, ObservationFeatures):
-            remedy = "actions need TileCoding, Fourier, Polynomial, or PerAction of one of them"
-            raise InputError("features", type(basis).__name__, remedy)
-        return PerAction(basis, experience.action_count or int(observed[:, -1].max()) + 1)
-    if isinstance(given, Features):
-        return given
-    if isinstance(given, list | tuple):  # bases of a stack
-        given = next((x for x in given if isinstance(x, Features)), None)
-        return features_for(experience, observed, given)
-    around = Polynomial.from_data(observed, degree=1)
+    pairs = experience.pairs and not isinstance(family, PerAction)
+    width = observed.shape[1] - pairs
+    basis = family
+    if not isinstance(family, Features):
+        basis = _between(experience.low, experience.high, observed[:, :width], FAMILIES[family])
+    if not pairs:
+        return basis  # type: ignore[no-any-return]
+    if not isinstance(basis, ObservationFeatures):
+        remedy = "actions need TileCoding, Fourier, Polynomial, or PerAction of one of them"
+        raise InputError("features", type(basis).__name__, remedy)
+    return PerAction(basis, experience.action_count or int(observed[:, -1].max()) + 1)
+
+
+def _between(low: Any, high: Any, observed: Any, kind: type[ObservationFeatures]) -> Features:
+    """Features between the bounds, or the first observations where there are none."""
+    around, width = Polynomial.from_data(observed, degree=1), observed.shape[1]
     first, last = np.array(around.low), np.array(around.high)
     if low is not None and high is not None:
+        low, high = low[:width], high[:width]
         bounded = (high - low) < 1e6 * np.maximum(last - first, 1.0)  # wider bounds count as none
         first, last = np.where(bounded, low, first), np.where(bounded, high, last)
-    kind = BASES["tiles" if given is None else given]
     if kind is not TileCoding:
         return kind(first, last)
-    width = first.size
     memory = None if width in TILES else HASHED_WEIGHTS
     return TileCoding(first, last, tiles=TILES.get(width, 4), tilings=16, memory=memory)
-
-
-def bases_for(given: Any) -> Sequence[Any]:
-    """The bases of a stack: all, one family of features, or those of a list."""
-    if given is None:
-        return NAMES
-    if not isinstance(given, list | tuple):
-        return NAMES[:1]
-    found = [NAMES[0] if isinstance(x, Features) else x for x in given]
-    for x in found:
-        if x not in NAMES if isinstance(x, str) else not hasattr(x, "predict"):
-            choices = ", ".join(map(repr, NAMES))
-            raise InputError("features", literal(x), f"must be {choices}, features, or a base")
-    return found
 
 
 def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:

@@ -29,7 +29,6 @@ from retvar.estimation.episodes import EpisodeLog, errors, missing
 from retvar.estimation.neighbours import BLOCK, NEAREST, LocalSpread, Neighbours, neighbours_of
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.returns import CLOSED
-from retvar.support import arguments
 from retvar.support.errors import ConvergenceError, InputError
 from retvar.support.format import number
 
@@ -76,7 +75,7 @@ class Place(LocalSpread):
 
     def value_interval(self, level: float) -> tuple[Array, Array]:
         """Value ± half an interval; it holds what near episodes did that end at once."""
-        share = 0.5 + arguments.level("level", level) / 2
+        share = 0.5 + level / 2
         noise = student.ppf(share, FOLDS - 1) * self.jackknife
         bias = norm.ppf(share) * np.hypot(self.apart, ROUGH * self.rough)
         half = np.hypot(noise, bias)
@@ -180,47 +179,43 @@ class Stack:
 
     def at(self, places: Array) -> Place:
         """What is known of places [place, coordinate]."""
+        blocks = range(0, max(1, len(places)), BLOCK)
+        return Place.joined([self._at(places[first : first + BLOCK]) for first in blocks])
+
+    def _at(self, places: Array) -> Place:
         weights = self.weights[self.weights > 0]
         used = (base for base, w in zip(self.bases, self.weights, strict=True) if w > 0)
         values = np.stack([base.predict(places) for base in used])  # [base, fold, place]
         by_fold = mixed(weights, values)
         value = by_fold.mean(axis=0)
         noise = (self.folds - 1) / self.folds * ((by_fold - value) ** 2).sum(axis=0)
-        jackknife = np.sqrt(noise) if self.folds > 1 else np.full(len(places), np.nan)
-        apart = np.sqrt(mixed(weights, (values.mean(axis=1) - value) ** 2))
-        if not self.near.enough:
-            nan, spread = np.full(len(places), np.nan), self.near.at(places)
-            of_value = {"value": value, "jackknife": jackknife, "apart": apart}
-            return Place(**vars(spread) | of_value, rough=0.0 * value, ended=nan)
-        blocks = range(0, max(1, len(places)), BLOCK)
-        parts = [self._around(places[first : first + BLOCK]) for first in blocks]
-        rough, ended, effective = (np.concatenate(x) for x in list(zip(*parts, strict=True))[1:])
-        spread = LocalSpread.joined([part[0] for part in parts])
-        few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
-        note = np.where(np.isfinite(ended) & (spread.note == ""), ENDS_AT_ONCE, spread.note)
-        too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
-        note = np.where(too_rough, ROUGH_HERE, note)
-        note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
-        note = np.where(spread.far, spread.note, note)
         known = {
-            "value": np.where(few, np.nan, value), "note": note,
-            "variance": np.where(few, np.nan, spread.variance),
+            "value": value, "rough": 0.0 * value, "ended": np.full(len(value), np.nan),
+            "jackknife": np.sqrt(noise) if self.folds > 1 else np.full(len(value), np.nan),
+            "apart": np.sqrt(mixed(weights, (values.mean(axis=1) - value) ** 2)),
         }  # fmt: skip
-        return Place(
-            **vars(spread) | known, jackknife=jackknife, apart=apart, rough=rough, ended=ended
-        )
-
-    def _around(self, places: Array) -> tuple[LocalSpread, Array, Array, Array]:
-        """The spread, the roughness, returns that end at once, and how many episodes count."""
+        if not self.near.enough:
+            return Place(**vars(self.near.at(places)) | known)
         near = self.near.near(places)
-        all_rows = self.near.order[near.visits]
+        spread, all_rows = self.near.of(near), self.near.order[near.visits]
         rows = all_rows[:, :NEAREST]
         rough = self._value[rows].std(axis=1, ddof=1)
         over = self._steps_left[rows] < AT_ONCE
         with np.errstate(invalid="ignore"):
             ended = (over * self._return[rows]).sum(axis=1) / over.sum(axis=1)
         ended[(2 * over.sum(axis=1) < NEAREST) | self._all_short] = np.nan
-        return self.near.of(near), rough, ended, effective_size(self._weight[all_rows])
+        effective = effective_size(self._weight[all_rows])
+        few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
+        note = np.where(np.isfinite(ended) & (spread.note == ""), ENDS_AT_ONCE, spread.note)
+        too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
+        note = np.where(too_rough, ROUGH_HERE, note)
+        note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
+        note = np.where(spread.far, spread.note, note)
+        known |= {
+            "value": np.where(few, np.nan, value), "note": note, "rough": rough, "ended": ended,
+            "variance": np.where(few, np.nan, spread.variance),
+        }  # fmt: skip
+        return Place(**vars(spread) | known)
 
     # ------------------------------------------------------------------ held-out figures
 

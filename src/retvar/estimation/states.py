@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
-from retvar.estimation.least_squares_estimator import QUANTITIES, LeastSquaresEstimator
+from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.ratio_check import RatioCheck, check_sums
-from retvar.estimation.return_intervals import ReturnsByState
+from retvar.estimation.return_intervals import Calibration, ReturnsByState
 from retvar.estimation.returns import (
     CLOSED,
     KEYS,
@@ -107,11 +107,12 @@ class StateEstimator(LeastSquaresEstimator):
         super().read(moves)
 
     def add(self, chunk: Chunk) -> None:
-        """Add transitions, one trajectory after the other; bad ones are left out."""
+        """Add transitions, one trajectory after the other."""
+        if not (count := len(chunk["reward"])):
+            return
         self._grow(chunk)
         rows = self._rows(chunk)
-        if not self._count(rows, len(chunk["reward"])):
-            return
+        self._see(rows["reward"], count)
         part = self._split(rows, self._part)[0]
         if "rho" in rows and self.description.estimand == "off_policy_return":
             eta = rows.pop("rho")  # which multiplies the return itself
@@ -152,8 +153,7 @@ class StateEstimator(LeastSquaresEstimator):
         self._states = max(self._states, states)
         for own, theirs in zip(self.sums, other.sums, strict=True):
             own.merge(theirs, number)
-        self._see(other.rewards)
-        self.steps, self.rejected = self.steps + other.steps, self.rejected + other.rejected
+        self._see(other.rewards, other.steps)
         self.off_policy |= other.off_policy
 
     # ------------------------------------------------------------------ estimates
@@ -175,15 +175,18 @@ class StateEstimator(LeastSquaresEstimator):
         return Solver(self.sums[FIT], self._states).solution(np.zeros(0, dtype=np.intp))
 
     @property
+    def remarks(self) -> list[str]:
+        """How standard errors were computed."""
+        probes = "standard errors rest on random probes, for the most visited states only"
+        return [probes] if self.solution.probes else []
+
+    @property
     def ratios(self) -> RatioCheck | None:
         """Mean importance ratios of the states, and which are not 1; None on-policy."""
         return check_sums(self.sums, self._states)
 
     def add_errors(self, states: Any) -> None:
-        """Compute standard errors of these states, up to 512, where they are not known yet.
-
-        Of many states, only the most visited have them from the start.
-        """
+        """Compute standard errors of these states, up to 512; of many, few have them at first."""
         found, at = self.solution, self._index(states)
         if self._solver is None or at.size > BLOCK:
             return
@@ -193,23 +196,11 @@ class StateEstimator(LeastSquaresEstimator):
             if isinstance(column, np.ndarray):
                 getattr(found, name)[at] = column[at]
 
-    def predict(self, states: Any, what: str = "value") -> Array:
-        """Estimates for a column of states: ``"value"``, ``"mean"``, ``"variance"`` or ``"std"``.
-
-        NaN where the log does not determine them; :attr:`solution` has a note on why.
-        """
-        arguments.choice("what", what, QUANTITIES)
-        whole: Array = getattr(self.solution, "value" if what == "mean" else what)
-        return whole[self._index(states)]
-
     def _all_states(self) -> Integers:
         return np.arange(self._states)
 
-    def _ends(self, states: Any, what: str, level: float) -> tuple[Array, Array]:
-        self.add_errors(states)
-        found, at = self.solution, self._index(states)
-        low, high = found.value_interval(level) if what == "value" else found.std_interval(level)
-        return low[at], high[at]
+    def _look_up(self, states: Any) -> tuple[LeastSquares, NDArray[np.intp]]:
+        return self.solution, self._index(states)
 
     def _index(self, states: Any) -> NDArray[np.intp]:
         column = arguments.array("state", states, "whole numbers")
@@ -251,11 +242,14 @@ class StateEstimator(LeastSquaresEstimator):
         at = self._index(states)
         return self.fit.value[at], self.fit.std[at]
 
-    def _calibration_returns(self) -> tuple[Array, NDArray[np.intp]]:
-        return self._completed(self.observed[0])
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Scores of the returns that the fit has not seen."""
+        total, start = self._completed(self.observed[0])
+        return Calibration.of(total, *self._fitted(start), self._cut_off())
 
     @cached_property
-    def returns_by_state(self) -> ReturnsByState:  # type: ignore[override]
+    def returns_by_state(self) -> ReturnsByState:
         """Returns that calibrate, of each state apart."""
         return ReturnsByState(*self._completed(self.observed[1]))
 
@@ -321,9 +315,9 @@ class StateEstimator(LeastSquaresEstimator):
     @classmethod
     def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
         found = cls(learner, header["states"])
-        found.off_policy, found.steps = header["off_policy"], header["steps"]
+        found.off_policy = header["off_policy"]
         if header["rewards"]:
-            found._see(header["rewards"])
+            found._see(header["rewards"], header["steps"])
         found._part, found._began = arrays["part"].copy(), arrays["part"].copy()
         fit, rest = (Sums.restored(arrays, name) for name in NAMES)
         found.sums = fit, rest

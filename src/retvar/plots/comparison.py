@@ -178,10 +178,7 @@ def sensitivity_curves(
 def error_lines(
     sweep: SweepErrors, x: str, values: list[float]
 ) -> tuple[dict[str, dict[str, Line]], bool]:
-    """The errors of each question and method; whether half of the runs chose other settings.
-
-    Lines have gaps where runs diverged, and bands without end where they may have.
-    """
+    """The errors of each question and method; whether half of the runs chose other settings."""
     questions, methods = sweep.questions(x), sweep.errors.methods(sweep.by)
     cells = {
         (q, m): sweep.cells(np.intersect1d(asked, own), {x: values})

@@ -97,10 +97,7 @@ def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
 
 
 def _merged_edges(mdp: MDP, taken: list[int]) -> list[tuple[int, ...]]:
-    """Groups of edges drawn as one arrow: equal ones if there are many, otherwise single edges.
-
-    Where more than three different edges join two states, all of them become one arrow.
-    """
+    """Edges drawn as one arrow: if there are many, equal ones, or all between two states."""
     e = mdp.edges
     table = np.stack([e.state, e.next_state, e.reward, e.reward_std, e.gamma], axis=1)
     rows = {i: tuple(table[i].tolist()) for i in taken}
@@ -277,17 +274,15 @@ def route(arrows: Sequence[Arrow], sizes: Points, nodes: Nodes) -> Points:
     for k, arrow in enumerate(arrows):
         a, b = sorted((arrow.source, arrow.target), key=lambda i: nodes.centre[i].round(6))
         pairs[a, b].append(k)
-    groups = []
+    groups, curves = [], np.zeros((len(arrows), POINTS), dtype=complex)
     for a, b in sorted(pairs, key=lambda p: np.abs(np.diff(nodes.centre[list(p)])).round(6)):
         own = sorted(pairs[a, b], key=lambda k: arrows[k].source != a)
         ways = [1 if arrows[k].source == a else -1 for k in own]
         found, costs = _loops(a, ways, nodes) if a == b else _arcs(a, b, ways, sizes[own], nodes)
+        curves[own] = found[np.argmin(costs)]
         hit = np.any(nodes.gaps(found[..., ::2]) < CLOSE, axis=2)
         hit[..., [a, b]] = False
         groups.append((own, found, costs + 8 * hit.sum(axis=(1, 2))))
-    curves = np.zeros((len(arrows), POINTS), dtype=complex)
-    for own, found, costs in groups:
-        curves[own] = found[np.argmin(costs)]
     for _, (own, found, costs) in product(range(ROUNDS), groups):
         others, least = np.delete(curves, own, axis=0)[:, ::2], np.inf
         for k in np.argsort(costs, kind="stable"):
@@ -319,11 +314,7 @@ def _loops(state: int, ways: list[int], nodes: Nodes) -> tuple[Points, Array]:
 
 
 def _arcs(a: int, b: int, ways: list[int], sizes: Points, nodes: Nodes) -> tuple[Points, Array]:
-    """Parallel arcs, forwards or backwards [route, arrow, point]; straight ones cost least.
-
-    High ones are rounder. A positive skew raises them near their start, a negative one near their
-    end.
-    """
+    """Parallel arcs [route, arrow, point], raised near an end by skew; straight ones cost least."""
     (start, end), count = nodes.centre[[a, b]], len(ways)
     along, length = end - start, abs(end - start)
     room = np.max(sizes.real * abs(along.imag) + sizes.imag * abs(along.real)) / length
@@ -363,8 +354,8 @@ def _conflicts(line: Points, others: Points) -> float:
     return 4 * float(touching) + int(crossed.sum())
 
 
-def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, float]:
-    """Centres of labels of half the size `half`, and the cost of those that fit badly."""
+def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, int]:
+    """Centres of labels of half the size `half`, and how badly some fit; 0: all fit well."""
     ahead = curves[:, ALONG + 1] - curves[:, ALONG - 1]
     across, x, y = 1j * ahead / np.abs(ahead), half.real[:, None], half.imag[:, None]
     across *= np.abs(across.real) * x + np.abs(across.imag) * y + LABEL_MARGIN + 0.03
@@ -384,15 +375,11 @@ def place_labels(curves: Points, half: Points, nodes: Nodes) -> tuple[Points, fl
         choice[i] = int(np.argmin(costs(i)))
     found = np.array([costs(i)[k] for i, k in choice.items()])
     places = [choice.get(i, 0) for i in range(len(curves))]
-    return spots[np.arange(len(curves)), places], float(found.sum(where=found >= COVER))
+    return spots[np.arange(len(curves)), places], int(np.sum(found // COVER))
 
 
 def _costs(own: int, spots: Points, curves: Points, half: complex, nodes: Nodes) -> Array:
-    """Cost of spots.
-
-    By their own arrow: least in its middle, where much of it stays visible;
-    by nodes and heads that they overlap; by other arrows that they cover or touch.
-    """
+    """Costs of spots: least in the middle of the arrow, away from nodes, heads and other arrows."""
     line, side = curves[own], np.repeat(np.abs(SIDES), ALONG.size)
     hidden = _outside(line - spots[:, None], half) < LABEL_MARGIN
     step = np.sum(np.abs(np.diff(line))) / POINTS

@@ -270,10 +270,8 @@ def _telling_states(data: xarray.Dataset, field: str) -> tuple[xarray.Dataset, l
 
 def _mean_entry(data: xarray.Dataset, variable: str) -> Entry:
     """The legend entry of means over runs, with a band if standard deviations are known."""
-    runs, band = (
-        data.attrs.get("runs", "all"),
-        bool(np.isfinite(_column(data, f"{variable}_std")).any()),
-    )
+    runs, std = data.attrs.get("runs", "all"), _column(data, f"{variable}_std")
+    band = bool(np.isfinite(std).any())
     text = f"mean{' ± standard deviation' * band} over {runs} runs" if runs != 1 else "one run"
     text = f"exact {text}" if "exact" in data.attrs else text
     return style.legend_line(LineStyle("#777777", ""), band), text

@@ -183,10 +183,7 @@ class Cells(NamedTuple):
 
 
 def cells_of(data: xarray.Dataset) -> Cells | None:
-    """The cells of a grid world, or of states that are three whole numbers with names.
-
-    None if the states are neither.
-    """
+    """The cells of a grid world, or of states that are three whole numbers with names, or None."""
     if "grid_rows" in data.attrs and "grid_columns" in data.attrs:
         states = np.arange(data.sizes["state"])
         places = np.divmod(states, int(data.attrs["grid_columns"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,15 +38,17 @@ HOLLOW: Any = {**DOT, "color": "white", "mec": NAVY, "mew": 1.0}
 
 def estimate(data: xarray.Dataset) -> Figure:
     """Draw value and spread of an estimate's dataset: the first of :func:`estimate_figures`."""
-    return MAIN[_kind(data)](data)
+    return _main(data)[1]
 
 
-def _kind(data: xarray.Dataset) -> str:
-    """Which figure shows a dataset of estimates best."""
+def _main(data: xarray.Dataset) -> tuple[str, Figure]:
+    """The figure that shows a dataset of estimates best, and its name."""
     e.require_columns(data, "value", "std", remedy=e.NEED_ESTIMATES)
     if cells_of(data) is not None:
-        return "map"
-    return "heat_map" if "value_map" in data and "std_map" in data else "states"
+        return "map", estimate_maps(data)
+    if "value_map" in data and "std_map" in data:
+        return "heat_map", estimate_heat_maps(data)
+    return "states", estimate_states(data)
 
 
 def estimate_figures(data: xarray.Dataset) -> style.Figures:
@@ -63,8 +65,7 @@ def estimate_figures(data: xarray.Dataset) -> style.Figures:
     >>> list(rv.plots.estimate_figures(xarray.Dataset(columns)))
     ['states']
     """
-    kind = _kind(data)
-    figures = style.Figures({kind: MAIN[kind](data)})
+    figures = style.Figures([_main(data)])
     if all(name in data for name in SAMPLE_COLUMNS):
         figures |= {"observed": observed_returns(data), "calibration": calibration(data)}
     if "check_mean" in data:
@@ -164,13 +165,6 @@ def _draw_rows(ax: Axes, rows: StateRows) -> None:
         ax.axvline(0, **style.ZERO)
     name_rows(ax, rows.labels, fontsize=8)
     ax.grid(axis="x", **style.GRID)
-
-
-MAIN: dict[str, Callable[[xarray.Dataset], Figure]] = {
-    "map": estimate_maps,
-    "heat_map": estimate_heat_maps,
-    "states": estimate_states,
-}
 
 
 @style.styled

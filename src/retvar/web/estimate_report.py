@@ -193,7 +193,7 @@ def _checks(found: Estimate, checked: Check | None) -> list[dict[str, Any]]:
     """The check against the data's own returns, and the one on fresh data."""
     rows = [("The data's own returns", found.self_check)]
     if checked is not None:
-        rows.append(("Fresh returns", checked.verdicts))
+        rows.append(("Fresh returns", checked))
     return [
         {"title": title, "verdict": str(each.kind), "mark": KINDS.get(str(each.kind), ""),
          "lines": each.summary().splitlines()}
