@@ -350,6 +350,7 @@ def _answer(found: Estimate, text: str, source: str, args: dict[str, Any]) -> An
     from retvar.estimation.rollouts import observed
 
     answer = found.at(text)
+    answer = replace(answer, beside=_beside(found, answer))
     episodes = ROLLOUTS if args["rollouts"] is None else args["rollouts"]
     if not source.startswith("gymnasium:") or not episodes:
         return answer
@@ -394,11 +395,7 @@ def _print(
     for warning in found.warnings if apart else ():
         print_note(f"WARNING: {warning}")
     if args["json"]:
-        parts = [
-            each.to_dict() | {name: x.to_dict() for name, x in _beside(found, each).items()}
-            for each in asked
-        ]
-        at = {"at": parts} if asked else {}
+        at = {"at": [each.to_dict() for each in asked]} if asked else {}
         print_result(base.to_json(_to_dict(found, checked) | at))
         return
     lines = found.summary(args["rows"]).splitlines()
@@ -408,8 +405,7 @@ def _print(
     if asked:
         from retvar.estimation.answers import answers_table
 
-        beside = [str(x) for each in asked for x in _beside(found, each).values()]
-        print_result("\n\n".join(["\n" + answers_table(asked), *beside]))
+        print_result("\n" + answers_table(asked))
     if written:
         print_result("\nwritten: " + "\n         ".join(map(str, written)))
     note = found.data.attrs.get("observed_note")

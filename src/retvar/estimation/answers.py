@@ -50,6 +50,9 @@ class Answer(Shown):
     holds_here: bool = False  #: whether `return_interval` holds in this state, not on average only
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
     shapes: dict[str, Interval] = field(default_factory=dict)  #: skewness and excess kurtosis
+    beside: dict[str, Any] = field(
+        default_factory=dict
+    )  #: the law of the return, and why it varies
 
     @property
     def contradicted(self) -> list[str]:
@@ -84,7 +87,7 @@ class Answer(Shown):
                 "mean": list(sample.mean), "std": list(sample.std),
                 "return_interval": list(sample.middle), "contradict": self.contradicted,
             }  # fmt: skip
-        return found
+        return found | {name: each.to_dict() for name, each in self.beside.items()}
 
 
 def _apart(own: Interval, sampled: Interval, wider: float) -> bool:
@@ -242,7 +245,8 @@ def answers_table(answers: list[Answer]) -> str:
     text = [f"{line}  {note}".rstrip() for line, note in zip(align(lines), notes, strict=True)]
     if any(not each.holds_here and not math.isnan(each.return_interval[0]) for each in answers):
         text.append(ON_AVERAGE)
-    return "\n".join(text)
+    beside = [str(part) for each in answers for part in each.beside.values()]
+    return "\n\n".join(["\n".join(text), *beside])
 
 
 def _text(given: tuple[float, ...]) -> str:
