@@ -55,7 +55,7 @@ $(MAIN): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(WARM): $(MAIN) $(COMPILED)
-	$(BIN)/python -m retvar.paper.precompile
+	$(BIN)/python -W ignore::RuntimeWarning:runpy -m retvar.paper.precompile
 	touch $(WARM)
 
 test: checks unit

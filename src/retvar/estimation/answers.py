@@ -50,9 +50,7 @@ class Answer(Shown):
     holds_here: bool = False  #: whether `return_interval` holds in this state, not on average only
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
     shapes: dict[str, Interval] = field(default_factory=dict)  #: skewness and excess kurtosis
-    beside: dict[str, Any] = field(
-        default_factory=dict
-    )  #: the law of the return, and why it varies
+    beside: dict[str, Any] = field(default_factory=dict)  #: law of the return, and why it varies
 
     @property
     def contradicted(self) -> list[str]:

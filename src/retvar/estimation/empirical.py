@@ -295,16 +295,22 @@ class Empirical:
 
     def _solved(self, state: int, rows: Rows) -> tuple[Solution, Rows]:
         """The empirical MDP of the states that follow `state`, which is its first."""
-        value = self._estimator.solution.value
+        solution = self._estimator.solution
+        value = solution.value
         if np.isnan(value[state]):
-            why = self._estimator.solution.note[state] or "unknown"
-            raise InputError("state", state, f"has no estimate: {why}")
+            raise InputError("state", state, f"has no estimate: {solution.note[state]}")
         live = rows.next_state != END
         ends = rows.state[live], rows.next_state[live]
         graph = scipy.sparse.coo_array((np.ones(live.sum()), ends), shape=(value.size,) * 2)
         order = scipy.sparse.csgraph.breadth_first_order(
             graph.tocsr(), state, return_predecessors=False
         )
+        holes = np.setdiff1d(order, rows.state)  # entered and never left: as in least squares
+        if holes.size:
+            known, ones = np.isfinite(value), np.ones(holes.size)
+            mean = np.average(value[known], weights=solution.visits[known])
+            columns = 0 * ones, ones, mean * ones, 0 * ones, ones, ones
+            rows = Rows(*map(np.append, rows, (holes, np.full_like(holes, END), *columns)))
         number = np.full(value.size + 1, END)
         number[order] = np.arange(order.size)
         kept = np.flatnonzero(number[rows.state] >= 0)
@@ -345,7 +351,7 @@ def _solve(rows: Rows, names: Any) -> Solution:
     live = rows.next_state != END
     lam[rows.next_state[live]] = rows.lam[live]
     if np.any(np.abs(lam[rows.next_state[live]] - rows.lam[live]) > 1e-12):
-        raise InputError("lam", "differs between arrivals in one state", "use one for each state")
+        raise InputError("lam", "of each row", "must be one number for each state arrived in")
     probability = rows.weight / total[rows.state]
     columns = rows.state, zero, rows.next_state, probability, rows.reward, rows.reward_std
     mdp = MDP((*columns, rows.gamma), states=list(names), actions=["any"], lam=lam)

@@ -123,7 +123,7 @@ def _draw_points(ax: Axes, found: Frontier, colours: dict[int, str]) -> None:
     ax.grid(**style.GRID)
     if any(endless):
         ax.plot([], [], "o", mfc="white", mec=LINE, mew=1.4, label="most episodes never end")
-        ax.legend(loc="lower right")
+        ax.set_title("light: reward noise", loc="right", size=8, color=style.SOFT)
     at = ax.transLimits.transform(np.stack([std, mean], axis=1))  # in the panel, from 0 to 1
     jumps = np.abs(np.diff(at, axis=0)).max(axis=1) > NEAR
     for group in np.split(np.arange(len(found)), 1 + np.flatnonzero(jumps)):
@@ -247,6 +247,8 @@ def _draw_bars(ax: Axes, top: list[Contribution]) -> None:
     y, share, noise = np.arange(len(top)), *np.array([(x.share, x.noise) for x in top]).T
     ax.barh(y, share - noise, height=0.72, color=BLUE)
     ax.barh(y, noise, height=0.72, left=share - noise, color=LIGHT_BLUE)
+    if noise.any():
+        ax.set_title("light: reward noise", loc="right", size=8, color=style.SOFT)
     for k, x in enumerate(top):
         at: Any = (x.share, k), (3, 0), "data", "offset points"
         ax.annotate(f"{x.share:.0%}", *at, va="center")
