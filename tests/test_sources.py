@@ -6,7 +6,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import retvar as rv
-from retvar.experience import Experience, from_gymnasium, from_linear_gaussian, from_table
+from retvar.experience import (
+    Experience,
+    from_gymnasium,
+    from_linear_gaussian,
+    from_table,
+    recorded,
+)
 from retvar.experience.moves import Moves, Workspace
 
 WORLD = rv.domains.linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95)
@@ -99,3 +105,16 @@ def test_moves_keep_numbers_that_are_missing_missing():
     assert_array_equal(chunk["state"], state)
     assert_array_equal(chunk["next_state"], state[::-1])
     assert_array_equal(chunk["reward"], [1.0, np.nan, 2.0])
+
+
+@pytest.mark.parametrize("by", ["least_squares", "td"])
+def test_what_was_read_is_recorded_at_once_when_the_reader_is_interrupted(by, tmp_path):
+    """Also while the exception, and so the stream, is still held."""
+
+    def interrupt(done):
+        raise KeyboardInterrupt
+
+    lake = recorded(from_gymnasium("FrozenLake-v1", steps=100_000), path := tmp_path / "a.parquet")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        rv.estimate(lake, gamma=0.9, by=by, progress=interrupt)
+    assert len(from_table(path).moves()) == caught.value.estimate.estimator.steps > 0

@@ -294,13 +294,15 @@ class Estimate(Shown):
         if progress is not None and not callable(progress):
             raise InputError("progress", literal(progress), "must be a function of a number")
         try:
-            if at_rest := self._at_rest:
+            if self._at_rest:
                 self._read(self.experience.moves(progress=progress))
-            for chunk in () if at_rest else self.experience.chunks():
-                with uninterrupted():
-                    self.update(chunk)
-                if progress is not None:
-                    progress(self.experience.counts.transitions)
+            else:
+                with contextlib.closing(self.experience.chunks()) as stream:
+                    for chunk in stream:
+                        with uninterrupted():
+                            self.update(chunk)
+                        if progress is not None:
+                            progress(self.experience.counts.transitions)
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
             error.estimate = self if self._kept() else None  # type: ignore[attr-defined]

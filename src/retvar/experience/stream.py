@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -200,17 +200,21 @@ class Experience(Shown):
         if self._table is None:
             given = self.source(self.counts)
             self._table = given if isinstance(given, Moves) else Moves()
-            for chunk in given:
-                with uninterrupted():
-                    if self._table is not given:
-                        self._table.append(chunk)
-                    self.counts.count(chunk)
-                if progress is not None:
-                    progress(self.counts.transitions)
+            try:
+                for chunk in given:
+                    with uninterrupted():
+                        if self._table is not given:
+                            self._table.append(chunk)
+                        self.counts.count(chunk)
+                    if progress is not None:
+                        progress(self.counts.transitions)
+            finally:
+                if isinstance(given, Generator):  # so that a recording is written now
+                    given.close()
             self._refuse_losses()
         return self._table
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Generator[Chunk, None, None]:
         """Yield the stream in chunks of transitions, and count them in `counts`.
 
         Where the source fails, everything before the failure comes first, then the error. A log of
