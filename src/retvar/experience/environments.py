@@ -309,24 +309,30 @@ def _columns(
         state = reader.read(state)
         return i, state, action, reward, state if over[0] else reader.read(after), *over
 
+    def columns(part: list[Row]) -> Chunk:
+        stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
+        found: Chunk = {
+            "state": reader.column(state), "reward": np.array(reward),
+            "next_state": reader.column(after), "terminated": np.array(ended),
+            "truncated": np.array(cut),
+        }  # fmt: skip
+        if "stream" in names:
+            found["stream"] = np.array(stream, dtype=np.int64)
+        if "action" in names:
+            found["action"] = np.array(action, dtype=np.int64).reshape(len(part))
+        return found
+
     while True:
         part: list[Row] = []
         try:
             part.extend(itertools.islice(map(read, rows), size))
         finally:
             if part:
-                stream, state, action, reward, after, ended, cut = map(
-                    list, zip(*part, strict=True)
-                )
-                found: Chunk = {
-                    "state": reader.column(state), "reward": np.array(reward),
-                    "next_state": reader.column(after), "terminated": np.array(ended),
-                    "truncated": np.array(cut),
-                }  # fmt: skip
-                if "stream" in names:
-                    found["stream"] = np.array(stream, dtype=np.int64)
-                if "action" in names:
-                    found["action"] = np.array(action, dtype=np.int64).reshape(len(part))
+                try:
+                    found = columns(part)
+                except KeyboardInterrupt:  # the rows come all the same
+                    yield columns(part)
+                    raise
                 yield found
         if len(part) < size:
             return

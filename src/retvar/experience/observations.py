@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import Chunk, describe_error
+from retvar.experience.moves import Chunk, describe_error, uninterrupted
 from retvar.experience.stream import LARGEST_REWARD, Counts, Experience
 from retvar.support.errors import InputError, RetvarError, SourceError
 
@@ -149,16 +149,20 @@ def linked(
     RetvarError or an interruption as it is.
     """
     held: Chunk = {}
+    ready: list[Chunk] = []
     failure: BaseException | None = None
     try:
         for new in parts:
-            _check(new, reader, counts)
-            rows = {k: np.concatenate([held[k], x]) if held else x for k, x in new.items()}
-            found, held = _decided(rows, last=False)
-            if len(found["reward"]):
-                yield found
+            with uninterrupted():
+                _check(new, reader, counts)
+                rows = {k: np.concatenate([held[k], x]) if held else x for k, x in new.items()}
+                found, held = _decided(rows, last=False)
+                ready += [found] if len(found["reward"]) else []
+            while ready:
+                yield ready.pop()
     except (Exception, KeyboardInterrupt) as error:  # an environment may raise anything
         failure = error
+    yield from ready
     if held:
         yield _decided(held, last=True)[0]
     if isinstance(failure, RetvarError | KeyboardInterrupt):

@@ -335,8 +335,10 @@ def recorded(experience: Experience, path: str | Path) -> Experience:
         moves = Moves()
         try:
             for chunk in inner(counts):
-                moves.append(chunk)
-                yield chunk
+                try:
+                    yield chunk
+                finally:  # what is recorded is what was read
+                    moves.append(chunk)
         finally:
             if len(moves):
                 _write(moves, experience, path)
