@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.return_intervals import Calibration, few_values
 from retvar.estimation.returns import OwnDiscounts, discounts
 from retvar.experience.moves import Moves
 from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
@@ -180,8 +180,6 @@ class LeastSquaresEstimator(OwnDiscounts):
         """Lower and upper end for new returns; with `above`, a lower limit alone.
 
         In states with enough calibration returns it holds there, elsewhere on average over states.
-        Where many returns are equal their scores say little of another state, whose interval then
-        reaches at least as far as its own returns.
         """
         level, above = arguments.level("level", level), arguments.flag("above", above)
         if lacking := self._lacking(level, 1 if above else 2):
@@ -193,11 +191,8 @@ class LeastSquaresEstimator(OwnDiscounts):
         ends = [np.clip(end, *self.possible_returns) for end in ends]
         if (by_state := self.returns_by_state) is not None:
             at = np.asarray(states, dtype=np.intp)
-            own, wider = by_state.interval(at, level, above), ends
-            if self.calibration.few_values(level):
-                pairs = zip((np.fmin, np.fmax), ends, by_state.extremes(at), strict=False)
-                wider = [end(pooled, extreme) for end, pooled, extreme in pairs]
-            ends = [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, wider, strict=True)]
+            own = by_state.interval(at, level, above)
+            ends = [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, ends, strict=True)]
         return ends[0] if above else tuple(ends)
 
     def calibrated(self, state: Any, level: float) -> tuple[str, bool]:
@@ -206,8 +201,8 @@ class LeastSquaresEstimator(OwnDiscounts):
         if self.calibration.note:
             doubt = "interval of returns doubtful: many were cut off"
         if own is not None and np.isfinite(own.interval(np.array([state]), level)[0][0]):
-            return doubt or own.note(state, level), True
-        return doubt or self.calibration.few_values(level), False
+            return doubt or few_values(own.of(state), level), True
+        return doubt or few_values(self.calibration.scores, level), False
 
     def return_interval_note(self, level: float = 0.9) -> str:
         """Why return intervals of this level are missing or doubtful; otherwise empty."""

@@ -217,7 +217,7 @@ class StateEstimator(LeastSquaresEstimator):
     @cached_property
     def observed(self) -> tuple[Returns, Returns]:
         """Returns of the part that calibrates, in sequence and by state."""
-        one, each = (Returns(1, RETURNS, CLOSED) for _ in range(2))
+        one, each = (Returns(1, RETURNS) for _ in range(2))
         state, weighted = self._began.copy(), self.description.estimand == "off_policy_return"
         for chunk in () if self.off_policy else whole_trajectories(self.moves):
             rows = self._rows(chunk)
