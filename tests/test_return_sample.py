@@ -142,26 +142,6 @@ def test_bounds_hold_the_statistics_of_every_possible_completion():
             assert outer.low <= inner.estimate <= outer.high
 
 
-@pytest.mark.parametrize("width", [0.01, 0.3, 2.0, 30.0])
-def test_no_completion_leaves_the_bounds_of_the_std(width):
-    """Also the worst found among many: ends drawn together, apart, and by their distance."""
-    rng = np.random.default_rng(fresh_seed())
-    low = rng.gamma(2.0, size=60)
-    high = low + width * rng.random(60) * (rng.random(60) < 0.5)
-    bounds = ReturnSample(low, high, cut_off=30)
-    std = bounds.std
-    assert math.isfinite(std.high)
-    assert std.high < 5 * (1 + width)
-    weights = [rng.random((200, 60)), rng.integers(0, 2, (200, 60)), rng.random((200, 1))]
-    weights.append(low > np.quantile(low, rng.random((200, 1))))
-    weights.append(low < np.quantile(low, rng.random((200, 1))))
-    for weight in weights:
-        whole = low + weight * (high - low)
-        spread = whole.std(axis=1, ddof=1)
-        assert std.low <= spread.min()
-        assert spread.max() <= std.high
-
-
 def test_a_negligible_rest_leaves_estimates_as_they_are():
     """A rest below a thousandth of the std: the same answers to a hundredth, and no alarm."""
     rng = np.random.default_rng(0)

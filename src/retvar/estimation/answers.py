@@ -190,7 +190,7 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
         ends, doubt, here = _return_interval(estimator, at, level)
     if shapes:
         doubt = estimator.note(at)
-    wrong = found.self_check.warning_at(int(visits.cells(row)[0])) if known else ""
+    wrong = found.self_check.warning if known else ""
     notes = "; ".join(filter(None, (note, doubt, wrong)))
     return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
 

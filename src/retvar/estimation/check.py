@@ -99,7 +99,6 @@ class Check(Shown):
     unknown: int = 0  #: returns from where there is no estimate
     lacking: float = 0.0  #: mean share of returns that was cut off, and is the estimate itself
     kind_of_place: str = "state"
-    own_data: bool = False  #: whether the estimates come from the same data
     reason: str = ""  #: why there are no verdicts
     #: of fresh returns: the estimates, with check_mean, check_std, check_count, check_verdict;
     #: check_value and check_predicted_std are what was predicted where these returns began
@@ -132,22 +131,13 @@ class Check(Shown):
         """A word where the returns contradict the estimates; empty otherwise."""
         return f"{CONTRADICTED} – {SUSPICION[self.kind_of_place]}" if self.disagrees else ""
 
-    def warning_at(self, place: int) -> str:
-        """A word on one state or region: what its own returns say, or else all together."""
-        own = (p for p in self.places if p.place == place and p.kind == DISAGREES)
-        return next((f"{CONTRADICTED} here: {p.words}" for p in own), self.warning)
-
     def __str__(self) -> str:
         if self.value is None:
             return self.reason
         tally = [self._tally()] if self.worst(1) else []
-        text = "; ".join([f"value {self.value}", f"std {self.std}", *tally, *self._remarks()])
-        doubt = f" – {SUSPICION[self.kind_of_place]}" if self.own_data and self.disagrees else ""
-        return text + doubt
+        return "; ".join([f"value {self.value}", f"std {self.std}", *tally, *self._remarks()])
 
-    @property
-    def _kinds(self) -> Counter[str]:
-        return Counter(place.kind for place in self.places)
+    _kinds = property(lambda self: Counter(place.kind for place in self.places))
 
     def _tally(self) -> str:
         parts = (f"{n:,} {SHORT[kind]}" for kind, n in sorted(self._kinds.items()))
@@ -301,7 +291,7 @@ def _judged(estimator: Any, monitor: Any, labels: Any, own_data: bool) -> tuple[
     whole = _held_out(estimator) if own_data else None
     if whole is None:
         whole = score(monitor.sequence, estimator, own_data=own_data)
-    return judge(whole, placed, name, own_data=own_data, kind_of_place=kind), placed
+    return judge(whole, placed, name, kind_of_place=kind), placed
 
 
 def _held_out(estimator: Any) -> Table | None:

@@ -67,15 +67,8 @@ class EpisodeLog:
         """State that followed each cut."""
         return self.next_state[self.cut]
 
-    @property
-    def segments(self) -> int:
-        """How many segments there are."""
-        return int(self.segment[-1]) + 1
-
-    @property
-    def off_policy(self) -> bool:
-        """Whether some ratio is not 1."""
-        return bool((self.rho != 1.0).any())
+    segments = property(lambda self: int(self.segment[-1]) + 1)  #: how many there are
+    off_policy = property(lambda self: bool((self.rho != 1.0).any()))  #: whether a ratio is not 1
 
     def only(self, rows: Mask) -> EpisodeLog:
         """These rows; episodes are cut where the next row is left out."""

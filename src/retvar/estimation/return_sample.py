@@ -79,6 +79,10 @@ class ReturnSample:
         returns = arguments.numbers("returns", returns)
         return cls(returns, returns, level=level)
 
+    # outside the interval on each side, and Student's quantile: half that of a mean, in its errors
+    _tail = property(lambda self: (1.0 - self.level) / 2.0)
+    _reach = property(lambda self: float(student.ppf(1.0 - self._tail, self.size - 1)))
+
     @property
     def size(self) -> int:
         """Number of returns."""
@@ -129,15 +133,6 @@ class ReturnSample:
         return Interval(estimate, low.low, high.high)
 
     @property
-    def _tail(self) -> float:
-        return (1.0 - self.level) / 2.0
-
-    @property
-    def _reach(self) -> float:
-        """Student's quantile: half the interval of a mean, in standard errors."""
-        return float(student.ppf(1.0 - self._tail, self.size - 1))
-
-    @property
     def middle(self) -> tuple[float, float]:
         """Quantiles between which the share `level` of returns lies; bounds where some are."""
         ends = ((self.low, self._tail), (self.high, 1.0 - self._tail))
@@ -162,28 +157,24 @@ class ReturnSample:
         if not (self.exact or self.negligible):
             remedy = "cut-off returns have no mean to estimate: give value=, or truncated='as_end'"
             raise InputError("precision", precision, remedy)
-        reach = self._reach * float(self._middle.std(ddof=1)) / precision
+        reach = float(self._reach * self._middle.std(ddof=1) / precision)
         return max(2, math.ceil(reach * reach))
 
     @property
     def std(self) -> Interval:
         """Standard deviation; its interval knows that rare large returns may not be in the sample.
 
-        Returns x within h of y have a std within √mean h² of that of y (Minkowski).
+        Of returns that were cut off, nothing is known but that they vary.
         """
-        y, half, n = self._middle, (self.high - self.low) / 2.0, self.size
-        if not np.isfinite(half).all():
+        if not (self.exact or self.negligible):
             return Interval(math.nan, 0.0, math.inf)
-        y = y - y.mean()
-        spread, apart = (math.sqrt(float((v * v).sum()) / (n - 1)) for v in (y, half))
-        flat = ROUNDING * float(np.abs(self.low).max())
-        if spread <= flat:  # nothing varies but what is missing
-            most = apart if apart > flat else 0.0
-            return Interval(math.nan if most else 0.0, 0.0, most)
-        ends = log_std_interval(y * y * (n / (n - 1)), self._reach, least=0.0)
-        low, high = (math.exp(end) / spread for end in ends)
+        y, n = self._middle - self._middle.mean(), self.size
+        spread = math.sqrt(float((y * y).sum()) / (n - 1))
+        if spread <= ROUNDING * float(np.abs(self.low).max()):
+            return Interval(0.0, 0.0, 0.0)
+        low, high = log_std_interval(y * y * (n / (n - 1)), self._reach, least=0.0)
         estimate = spread if self.negligible else math.nan
-        return Interval(estimate, max(0.0, spread - apart) * low, (spread + apart) * high)
+        return Interval(estimate, math.exp(low), math.exp(high))
 
     @property
     def skewness(self) -> Interval:
@@ -233,15 +224,11 @@ class ReturnSample:
 
     def _band(self, x: Array, share: float) -> Interval:
         """As far as the distribution may lie from the sample, all of it at one of the bounds."""
-        apart = math.sqrt(-math.log(self._tail) / (2.0 * x.size))
-        levels = np.arange(1, x.size + 1) / x.size
-        ends = []
-        for moved, beyond in zip((apart, -apart), self.bounds, strict=True):
-            first = max(moved, 0.0)
-            weight = np.diff(np.clip(levels + moved, first, share), prepend=min(first, share))
-            rest = share - float(weight.sum())
-            ends.append((float(weight @ np.sort(x)) + rest * beyond) / share)
-        return Interval(_worst(x, share), *ends)
+        apart = min(1.0, math.sqrt(-math.log(self._tail) / (2.0 * x.size)))
+        low = min(apart, share) * self.bounds[0] + _tail_sum(x, max(share - apart, 0.0))
+        high = max(share + apart - 1.0, 0.0) * self.bounds[1] - _tail_sum(x, apart)
+        high += _tail_sum(x, min(share + apart, 1.0))
+        return Interval(_worst(x, share), low / share, high / share)
 
     def probability_below(self, limit: float) -> Interval:
         """Probability of a return below `limit`, with the Clopper–Pearson interval."""
@@ -256,23 +243,24 @@ class ReturnSample:
 
     def summary(self) -> str:
         """A few lines: mean, spread, tail, and what was cut off."""
-        worst = self.cvar(0.05)
-        rows = {"mean": self.mean, "std": self.std, "skewness": self.skewness}
-        rows |= {f"quantile {q:.0%}": self.quantile(q) for q in SHOWN} | {"CVaR 5%": worst}
         kind = " up to the limit of steps" if self.within_limit else ""
-        share = f"{self.level:.0%}"
-        lines = [f"{count(self.size, 'return')}{kind}; intervals hold in about {share} of cases"]
-        lines += [f"{name:14}{interval}" for name, interval in rows.items()]
-        if math.isnan(worst.low):
-            few = f"{math.ceil(TAIL / 0.05)} returns, or with a reward_range"
-            lines.append(f"CVaR 5% has an interval from {few}")
+        held = f"intervals hold in about {self.level:.0%} of cases"
+        rows = {"mean": self.mean, "std": self.std, "skewness": self.skewness}
+        rows |= {f"quantile {q:.0%}": self.quantile(q) for q in SHOWN}
+        rows["CVaR 5%"] = worst = self.cvar(0.05)
+        cut = f"{count(self.cut_off, 'return')} cut off by truncation{self.remark()}"
         if self.within_limit:
-            lines.append(f"{count(self.cut_off, 'return')} stopped by the limit")
-        elif self.cut_off:
-            lines.append(f"{count(self.cut_off, 'return')} cut off by truncation{self.remark()}")
-        if not np.isfinite(self.high - self.low).all():
-            lines.append(f"what follows a cut has no bound: {WITHIN_LIMIT}")
-        return "\n".join(lines)
+            cut = f"{count(self.cut_off, 'return')} stopped by the limit"
+        few = f"CVaR 5% has an interval from {20 * TAIL} returns, or with a reward_range"
+        endless = not np.isfinite(self.high - self.low).all()
+        lines = [
+            f"{count(self.size, 'return')}{kind}; {held}",
+            *(f"{name:14}{interval}" for name, interval in rows.items()),
+            few if math.isnan(worst.low) else "",
+            cut if self.cut_off else "",
+            f"what follows a cut has no bound: {WITHIN_LIMIT}" if endless else "",
+        ]
+        return "\n".join(filter(None, lines))
 
     def remark(self) -> str:
         """What was done about returns that were cut off."""
@@ -287,7 +275,11 @@ def _no_interval(x: Array, share: float) -> Interval:
 
 def _worst(x: Array, share: float) -> float:
     """Mean of the smallest numbers that make up `share` of all, fractions included."""
-    amount = share * x.size
-    weight = np.clip(amount - np.arange(x.size), 0.0, 1.0)
+    return _tail_sum(x, share) / share
+
+
+def _tail_sum(x: Array, share: float) -> float:
+    """Sum of these numbers, over the size of the sample."""
+    weight = np.clip(share * x.size - np.arange(x.size), 0.0, 1.0)
     used = weight > 0
-    return float((np.sort(x)[used] * weight[used]).sum() / amount)
+    return float((np.sort(x)[used] * weight[used]).sum() / x.size)

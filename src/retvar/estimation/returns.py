@@ -274,12 +274,12 @@ class Visits:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data, the arguments of the class."""
-        table = self._table
-        found = {"cells": table.index.tolist(), "counts": table["visits"].tolist()}
-        if self.regions:
-            found |= {"low": self.low.tolist(), "high": self.high.tolist(), "actions": self.actions}
-            found["sums"] = table.drop(columns="visits").to_numpy().tolist()
-        return found
+        if not self.regions:
+            return {"counts": self.counts.tolist()}
+        visits, table = self._table["visits"], self._table.drop(columns="visits")
+        arrays = {"low": self.low, "high": self.high, "cells": table.index, "counts": visits}
+        plain = {name: each.tolist() for name, each in arrays.items()}
+        return plain | {"sums": table.to_numpy().tolist(), "actions": self.actions}
 
 
 # ------------------------------------------------------------------ both

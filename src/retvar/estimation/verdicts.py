@@ -52,15 +52,10 @@ class Verdict:
     low: float
     high: float
 
-    @property
-    def visible(self) -> float:
-        """The smallest difference that would have been seen."""
-        return max(abs(self.low), abs(self.high))
-
-    @property
-    def distance(self) -> float:
-        """How far off the estimate is, to compare verdicts: 0 where nothing is known."""
-        return 0.0 if math.isnan(self.difference) else abs(self.difference)
+    #: the smallest difference that would have been seen
+    visible = property(lambda self: max(abs(self.low), abs(self.high)))
+    #: how far off the estimate is, to compare verdicts: 0 where nothing is known
+    distance = property(lambda self: abs(np.nan_to_num(self.difference, posinf=np.inf)))
 
     def __str__(self) -> str:
         value, ends = self.quantity == "value", (self.difference, self.low, self.high)
