@@ -19,7 +19,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, count, listed, literal, number
 from retvar.support.html import Shown, preformatted
-from retvar.td.networks import SHAPES
 
 UNKNOWN = math.nan, math.nan
 NEVER = "never visited"
@@ -49,7 +48,6 @@ class Answer(Shown):
     note: str = ""
     holds_here: bool = False  #: whether `return_interval` holds in this state, not on average only
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
-    shapes: dict[str, Interval] = field(default_factory=dict)  #: skewness and excess kurtosis
     beside: dict[str, Any] = field(default_factory=dict)  #: law of the return, and why it varies
 
     @property
@@ -74,7 +72,6 @@ class Answer(Shown):
             "state": self.state if plain else label_text(self.state),
             "value": list(self.value),
             "std": list(self.std),
-            **{name: list(given) for name, given in self.shapes.items()},
             "return_interval": list(self.return_interval),
             "level": self.level,
             "note": self.note,
@@ -170,50 +167,40 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     at = find_state(experience, state, len(getattr(visits, "counts", ())))
     labels, row = experience.labels, np.array([at])
     name = at.tolist() if row.ndim > 1 else at if labels is None else labels[at]
-    note = _note(experience, estimator, visits, row)
+    note = _note(estimator, visits, row)
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)
         return Answer(name, nothing, nothing, UNKNOWN, level, note)
     columns = estimates(estimator, row, level)
-    value, std, *more = (
-        Interval(*(float(columns.get(x + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
-        for x in ("value", "std", *SHAPES.values())
+    value, std = (
+        Interval(*(float(columns.get(what + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
+        for what in ("value", "std")
     )
-    shapes = {x: own for x, own in zip(SHAPES.values(), more, strict=True) if x in columns}
     known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
     if known and isinstance(estimator, LeastSquaresEstimator):
         ends, doubt, here = found.return_intervals.at(at, level)
-    if shapes:
-        doubt = estimator.note(at)
     wrong = found.self_check.warning_at(int(visits.cells(row)[0])) if known else ""
     notes = "; ".join(filter(None, (note, doubt, wrong)))
-    return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
+    return Answer(name, value, std, ends, level, notes, here)
 
 
-def _note(experience: Experience, estimator: Any, visits: Any, row: Any) -> str:
+def _note(estimator: Any, visits: Any, row: Any) -> str:
     """A word where a state or observation is unknown, or its estimate weak."""
     vector, fitted = row.ndim > 1, isinstance(estimator, LeastSquaresEstimator)
     if not (vector and fitted) and not visits.known(row)[0]:
         return NO_VISIT_NEAR if vector else NEVER
-    if fitted:
-        return str(estimator.note(row[0]))
-    bounds = (experience.low, -1), (experience.high, 1)
-    outside = (end is not None and bool((sign * (row[0] - end) > 0).any()) for end, sign in bounds)
-    return NO_VISIT_NEAR if vector and any(outside) else ""
+    return str(estimator.note(row[0])) if fitted else ""
 
 
 def answers_table(answers: list[Answer]) -> str:
     """Answers as a table, roll-outs below the estimates."""
     share = f"{100 * answers[0].level:.4g}%"
-    shapes = list(dict.fromkeys(name for each in answers for name in each.shapes))
-    heads = [f"{name}, {share}" for name in shapes]
-    lines = [["at", f"value, {share}", f"std, {share}", f"{share} of returns", *heads]]
+    lines = [["at", f"value, {share}", f"std, {share}", f"{share} of returns"]]
     notes = [""]
     for each in answers:
         name = each.state
         name = ", ".join(map(number, name)) if isinstance(name, list) else label_text(name)
-        extra = [each.shapes.get(shape, UNKNOWN) for shape in shapes]
-        lines.append([name, *map(_text, (each.value, each.std, each.return_interval, *extra))])
+        lines.append([name, *map(_text, (each.value, each.std, each.return_interval))])
         notes.append(each.note)
         if (sample := each.rollouts) is not None:
             lines.append(["roll-outs", *map(_text, (sample.mean, sample.std, sample.middle))])

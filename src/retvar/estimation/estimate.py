@@ -82,13 +82,9 @@ class Estimate(Shown):
             raise InputError("experience", self.experience.name, remedy)
         return self._estimator
 
-    @property
+    @cached_property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
-        return self._data.copy()
-
-    @cached_property
-    def _data(self) -> xarray.Dataset:
         data = results.dataset(self)
         data.attrs["self_check"] = str(self.self_check)
         data.attrs["warnings"] = "\n".join(self.warnings)
@@ -245,7 +241,7 @@ class Estimate(Shown):
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
         rows, counts = arguments.integer("rows", rows, 0), self.experience.counts
-        told, table = results.describe_data(self._data, counts), results.table(self._data, rows)
+        told, table = results.describe_data(self.data, counts), results.table(self.data, rows)
         return f"{told}\n\n{table}"
 
     def __repr__(self) -> str:
@@ -253,8 +249,8 @@ class Estimate(Shown):
         return f"Estimate({visible(self.experience.name)}: {done}; {self.estimator!r})"
 
     def _html(self) -> str:
-        title, *told = results.describe_data(self._data, self.experience.counts).splitlines()
-        found = results.table_rows(self._data, MOST)
+        title, *told = results.describe_data(self.data, self.experience.counts).splitlines()
+        found = results.table_rows(self.data, MOST)
         heading, *rows = found.lines
         text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
         shown = html_table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
@@ -361,7 +357,7 @@ class Estimate(Shown):
         self._estimator = self._with_room(chunk, largest, rows)
         self._learn(chunk)
         self._unmonitored.append(chunk)
-        for name in ("_data", "self_check"):
+        for name in ("data", "self_check"):
             self.__dict__.pop(name, None)
         if self.experience.endless and len(self._unmonitored) >= CHUNK:
             _ = self.monitor

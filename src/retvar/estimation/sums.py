@@ -37,7 +37,6 @@ class Sums:
     """
 
     def __init__(self) -> None:
-        self.rows = 0  #: transitions added
         self._hold(np.zeros((0, CENTRE + 1)), np.zeros((0, PLAIN)))
 
     def _hold(self, keys: Array, sums: Array) -> None:
@@ -65,7 +64,6 @@ class Sums:
         )
         weight = np.array(weight if self.weighted else (), dtype=np.float64)
         add_powers(self._find(rows), rows, weight, self._keys, self._sums)
-        self.rows += s.size
 
     def _find(self, rows: Array) -> Integers:
         """The number of the key (s, s′, γ′, γ′λ′) of each row; a new one takes its reward as c."""
@@ -125,19 +123,17 @@ class Sums:
                     math.comb(b, k) * shift ** (b - k) * other.moment(a, k) for k in range(b + 1)
                 )
                 self._sums[key, self._column(a, b)] += sum(terms)
-        self.rows += other.rows
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays, from which :meth:`restored` makes it again."""
-        keys, sums = (x[: self._count].copy() for x in (self._keys, self._sums))
-        return {"keys": keys, "sums": sums, "rows": np.array([self.rows], dtype=np.int64)}
+        held = {"keys": self._keys, "sums": self._sums}
+        return {name: x[: self._count].copy() for name, x in held.items()}
 
     @classmethod
     def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
         """The sums that :meth:`arrays` came from."""
         found = cls()
         found._hold(arrays["keys"], arrays["sums"])
-        found.rows = int(arrays["rows"][0])
         return found
 
 
