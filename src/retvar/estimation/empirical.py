@@ -240,7 +240,7 @@ class Empirical:
     def _pairs(self) -> Rows:
         """Rows of equal states and discounts, from the sums: reward and its std."""
         parts = []
-        for sums in self._estimator.sums:
+        for sums in [self._estimator.sums]:
             ends = np.where(sums.discount > 0, sums.next_state, END)
             key = np.stack([sums.state, ends, sums.discount, sums.trace_discount])
             (w, first, second), c = (sums.moment(1, b) for b in range(3)), sums.centre
@@ -326,7 +326,7 @@ class Empirical:
         notes = [NEW_ROWS] if len(self._estimator.moves) < self._estimator.steps else []
         if self._estimator.off_policy:
             return notes
-        returns = self._estimator.returns_by_state.of(state)
+        returns = self._found.return_intervals.by_state.of(state)
         for share in (0.1, 0.5, 0.9) if returns.size >= FEWEST else ():
             low, high = found.law.quantile(share)
             least, most = np.mean(returns < low), np.mean(returns <= high)
