@@ -451,6 +451,12 @@ def estimate(
     True
     """
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
+    given = {name: x for name, x in locals().items() if name != "experience"}
+    if experience.rewards:
+        from retvar.estimation.several import SeveralEstimate
+
+        settings.refuse("is for one reward; leave it out", {"resume": resume, "cluster": cluster})
+        return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
