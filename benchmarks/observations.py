@@ -141,10 +141,11 @@ def measured(world: World, steps: int, seed: int, features: Any = None) -> dict[
     some, returns = some[varies], returns[varies]
     mean, std = returns.mean(axis=1), returns.std(axis=1)
     places, began = log["state"][some], time.process_time()
-    estimator = rv.estimate(experience(log), gamma=world.gamma, features=features).estimator
+    found = rv.estimate(experience(log), gamma=world.gamma, features=features)
+    estimator = found.estimator
     value, spread = estimator.predict(places), estimator.predict(places, "std")
     ends = {what: estimator.interval(what=what, states=places) for what in ("value", "std")}
-    low, high = estimator.return_interval(places)
+    low, high = found.return_interval(places)
     spent, known = time.process_time() - began, np.isfinite(value)
     inside = (low[:, None] <= returns) & (returns <= high[:, None])
     held = {

@@ -15,51 +15,77 @@ from typing import TYPE_CHECKING
 from retvar.version import __version__ as __version__
 
 if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
-    from retvar import deep, experience, plots, sweep
-    from retvar.estimation.check import Check, check
-    from retvar.estimation.estimate import Estimate, estimate, follow
-    from retvar.estimation.files import load
-    from retvar.estimation.rollouts import rollouts
-    from retvar.exact import (
-        Attribution,
-        Estimates,
-        FixedPoint,
-        Law,
-        MonteCarlo,
-        Node,
-        SeveralReturns,
-        Solution,
-        StateSolution,
-        expected_updates,
-        fixed_point,
-        law,
-        monte_carlo,
-        solve,
-        stationary_distribution,
-    )
-    from retvar.exact.frontiers import Frontier, FrontierPoint, frontier
-    from retvar.exact.gradient import PolicyGradient, policy_gradient
-    from retvar.mdp import END, MDP, Edge, Edges, Policy, domains
-    from retvar.online import OnlineEstimator, Transition
-    from retvar.online.actor_critic import ActorCritic
-    from retvar.simulation import Record, replay, simulate
-    from retvar.simulation.expected_curves import expected_curve, resting_error
-    from retvar.simulation.step_search import best_steps
-    from retvar.support.errors import (
-        ConvergenceError,
-        DeviceError,
-        DivergenceError,
-        InfiniteVarianceError,
-        InputError,
-        RetvarError,
-        SourceError,
-        ThreadError,
-        WriteError,
-    )
-    from retvar.td import features, rules, step_sizes
-    from retvar.td.initial_values import InitialValues, Noisy, PerRun
-    from retvar.td.learners import VTD, Centred, Direct, Learner, grid
-    from retvar.td.step_sizes import Adadelta, AlphaBound, Averaged, Constant, Decay
+    from retvar import deep as deep
+    from retvar import experience as experience
+    from retvar import plots as plots
+    from retvar import sweep as sweep
+    from retvar.estimation.check import Check as Check
+    from retvar.estimation.check import check as check
+    from retvar.estimation.estimate import Estimate as Estimate
+    from retvar.estimation.estimate import estimate as estimate
+    from retvar.estimation.estimate import follow as follow
+    from retvar.estimation.files import load as load
+    from retvar.estimation.rollouts import rollouts as rollouts
+    from retvar.exact import Attribution as Attribution
+    from retvar.exact import Estimates as Estimates
+    from retvar.exact import FixedPoint as FixedPoint
+    from retvar.exact import Law as Law
+    from retvar.exact import MonteCarlo as MonteCarlo
+    from retvar.exact import Node as Node
+    from retvar.exact import SeveralReturns as SeveralReturns
+    from retvar.exact import Solution as Solution
+    from retvar.exact import StateSolution as StateSolution
+    from retvar.exact import expected_updates as expected_updates
+    from retvar.exact import fixed_point as fixed_point
+    from retvar.exact import law as law
+    from retvar.exact import monte_carlo as monte_carlo
+    from retvar.exact import solve as solve
+    from retvar.exact import stationary_distribution as stationary_distribution
+    from retvar.exact.frontiers import Frontier as Frontier
+    from retvar.exact.frontiers import FrontierPoint as FrontierPoint
+    from retvar.exact.frontiers import frontier as frontier
+    from retvar.exact.gradient import PolicyGradient as PolicyGradient
+    from retvar.exact.gradient import policy_gradient as policy_gradient
+    from retvar.mdp import END as END
+    from retvar.mdp import MDP as MDP
+    from retvar.mdp import Edge as Edge
+    from retvar.mdp import Edges as Edges
+    from retvar.mdp import Policy as Policy
+    from retvar.mdp import domains as domains
+    from retvar.online import OnlineEstimator as OnlineEstimator
+    from retvar.online import Transition as Transition
+    from retvar.online.actor_critic import ActorCritic as ActorCritic
+    from retvar.simulation import Record as Record
+    from retvar.simulation import replay as replay
+    from retvar.simulation import simulate as simulate
+    from retvar.simulation.expected_curves import expected_curve as expected_curve
+    from retvar.simulation.expected_curves import resting_error as resting_error
+    from retvar.simulation.step_search import best_steps as best_steps
+    from retvar.support.errors import ConvergenceError as ConvergenceError
+    from retvar.support.errors import DeviceError as DeviceError
+    from retvar.support.errors import DivergenceError as DivergenceError
+    from retvar.support.errors import InfiniteVarianceError as InfiniteVarianceError
+    from retvar.support.errors import InputError as InputError
+    from retvar.support.errors import RetvarError as RetvarError
+    from retvar.support.errors import SourceError as SourceError
+    from retvar.support.errors import ThreadError as ThreadError
+    from retvar.support.errors import WriteError as WriteError
+    from retvar.td import features as features
+    from retvar.td import rules as rules
+    from retvar.td import step_sizes as step_sizes
+    from retvar.td.initial_values import InitialValues as InitialValues
+    from retvar.td.initial_values import Noisy as Noisy
+    from retvar.td.initial_values import PerRun as PerRun
+    from retvar.td.learners import VTD as VTD
+    from retvar.td.learners import Centred as Centred
+    from retvar.td.learners import Direct as Direct
+    from retvar.td.learners import Learner as Learner
+    from retvar.td.learners import grid as grid
+    from retvar.td.step_sizes import Adadelta as Adadelta
+    from retvar.td.step_sizes import AlphaBound as AlphaBound
+    from retvar.td.step_sizes import Averaged as Averaged
+    from retvar.td.step_sizes import Constant as Constant
+    from retvar.td.step_sizes import Decay as Decay
 
 _HOMES = {
     "retvar.support.errors": [
@@ -110,7 +136,6 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = {
     "deep": "retvar.deep",
     "domains": "retvar.mdp.domains",
-    "estimation": "retvar.estimation",
     "experience": "retvar.experience",
     "features": "retvar.td.features",
     "plots": "retvar.plots",
@@ -119,79 +144,7 @@ _MODULES = {
     "sweep": "retvar.sweep",
 }
 
-__all__ = [  # noqa: RUF022
-    "deep",
-    "domains",
-    "experience",
-    "features",
-    "plots",
-    "rules",
-    "step_sizes",
-    "sweep",
-    "ActorCritic",
-    "Adadelta",
-    "AlphaBound",
-    "Attribution",
-    "Averaged",
-    "Centred",
-    "Check",
-    "Constant",
-    "ConvergenceError",
-    "Decay",
-    "DeviceError",
-    "Direct",
-    "DivergenceError",
-    "END",
-    "Edge",
-    "Edges",
-    "Estimate",
-    "Estimates",
-    "FixedPoint",
-    "Frontier",
-    "FrontierPoint",
-    "InfiniteVarianceError",
-    "InitialValues",
-    "InputError",
-    "Law",
-    "Learner",
-    "MDP",
-    "MonteCarlo",
-    "Node",
-    "Noisy",
-    "OnlineEstimator",
-    "PerRun",
-    "Policy",
-    "PolicyGradient",
-    "Record",
-    "RetvarError",
-    "SeveralReturns",
-    "Solution",
-    "SourceError",
-    "StateSolution",
-    "ThreadError",
-    "Transition",
-    "VTD",
-    "WriteError",
-    "best_steps",
-    "check",
-    "estimate",
-    "expected_curve",
-    "expected_updates",
-    "fixed_point",
-    "follow",
-    "frontier",
-    "grid",
-    "law",
-    "load",
-    "monte_carlo",
-    "policy_gradient",
-    "replay",
-    "resting_error",
-    "rollouts",
-    "simulate",
-    "solve",
-    "stationary_distribution",
-]
+__all__ = [*_MODULES, *_HOME_OF]
 
 
 def __getattr__(name: str) -> object:

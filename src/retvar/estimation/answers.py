@@ -54,12 +54,12 @@ class Answer(Shown):
 
     @property
     def contradicted(self) -> list[str]:
-        """What the roll-outs contradict of value and std, beyond both 99% intervals."""
+        """What the roll-outs contradict of value and std: their 99% intervals are apart."""
         if self.rollouts is None:
             return []
         wider = half_width(SURE) / half_width(self.level)
         pairs = {"value": (self.value, self.rollouts.mean), "std": (self.std, self.rollouts.std)}
-        return [name for name, (own, sampled) in pairs.items() if _apart(own, sampled, wider)]
+        return [name for name, pair in pairs.items() if _apart(*pair, wider)]
 
     def __str__(self) -> str:
         return answers_table([self])
@@ -89,16 +89,13 @@ class Answer(Shown):
 
 
 def _apart(own: Interval, sampled: Interval, wider: float) -> bool:
-    """Whether two estimates differ by more than their intervals, widened, allow together."""
-    if not np.isfinite([*own, *sampled[1:]]).all():
-        return False
-    if math.isnan(sampled.estimate):  # bounds
-        reach = wider * (own.high - own.low) / 2.0
-        return not sampled.low - reach <= own.estimate <= sampled.high + reach
-    below = own.estimate < sampled.estimate
-    one, other = (own, sampled) if below else (sampled, own)
-    reach = wider * math.hypot(one.high - one.estimate, other.estimate - other.low)
-    return other.estimate - one.estimate > reach
+    """Whether two intervals have nothing in common when they are so many times as wide."""
+    (least, most), (lower, upper) = (
+        (x.low, x.high) if math.isnan(x.estimate)  # bounds
+        else (x.estimate - wider * (x.estimate - x.low), x.estimate + wider * (x.high - x.estimate))
+        for x in (own, sampled)
+    )  # fmt: skip
+    return most < lower or upper < least
 
 
 def find_state(experience: Experience, state: Any, known: int | None = None) -> Any:
@@ -113,19 +110,17 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
     """
     if experience.width is not None:
         return _observation(experience, state)
-    labels, size = experience.labels, max(experience.states or 0, known or 0)
+    labels, text = experience.labels, _loose(state)
+    if labels is not None and state in labels:
+        return labels.index(state)
+    names = [_loose(name) for name in labels or experience.state_names or ()]
+    if text in names and (labels is not None or isinstance(state, str)):
+        return names.index(text)
     if labels is not None:
-        for form in (lambda x: x, str, _loose):
-            for k, label in enumerate(labels):
-                one, other = form(label), form(state)
-                if type(one) is type(other) and bool(one == other):
-                    return k
         remedy = f"is not a state of {experience.name}; they are {listed(labels)}"
         raise InputError("state", state, remedy)
-    names, text = [_loose(name) for name in experience.state_names or ()], _loose(state)
-    if isinstance(state, str) and (text in names or text.isdecimal()):
-        state = names.index(text) if text in names else int(text)
-    return arguments.integer("state", state, 0, size - 1)
+    state = int(text) if isinstance(state, str) and text.isdecimal() else state
+    return arguments.integer("state", state, 0, max(experience.states or 0, known or 0) - 1)
 
 
 def _observation(experience: Experience, state: Any) -> Any:
@@ -187,7 +182,7 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     shapes = {x: own for x, own in zip(SHAPES.values(), more, strict=True) if x in columns}
     known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
     if known and isinstance(estimator, LeastSquaresEstimator):
-        ends, doubt, here = _return_interval(estimator, at, level)
+        ends, doubt, here = found.return_intervals.at(at, level)
     if shapes:
         doubt = estimator.note(at)
     wrong = found.self_check.warning_at(int(visits.cells(row)[0])) if known else ""
@@ -205,17 +200,6 @@ def _note(experience: Experience, estimator: Any, visits: Any, row: Any) -> str:
     bounds = (experience.low, -1), (experience.high, 1)
     outside = (end is not None and bool((sign * (row[0] - end) > 0).any()) for end, sign in bounds)
     return NO_VISIT_NEAR if vector and any(outside) else ""
-
-
-def _return_interval(
-    estimator: LeastSquaresEstimator, state: Any, level: float
-) -> tuple[tuple[float, float], str, bool]:
-    """Ends, a word where there are none or they are doubtful, and whether they hold here."""
-    try:
-        (low,), (high,) = estimator.return_interval([state], level)
-    except InputError as error:
-        return UNKNOWN, f"no interval of returns: {error.remedy}", False
-    return (float(low), float(high)), *estimator.calibrated(state, level)
 
 
 def answers_table(answers: list[Answer]) -> str:
