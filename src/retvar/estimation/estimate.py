@@ -153,18 +153,21 @@ class Estimate(Shown):
         """
         return answer_at(self, state, level)
 
-    def law(self, state: Any, *, level: float | None = None) -> LawEstimate:
-        """The law of the return from a state: probabilities, quantiles and CVaR, with intervals.
+    def law(self, state: Any = None, *, level: float | None = None) -> LawEstimate:
+        """The law of the return: probabilities, quantiles and CVaR, with intervals.
 
-        It is that of the empirical MDP, whose states are taken to be Markov. Needs states, and
-        ``by="least_squares"``.
+        From one state, or from all as arrays where none is named. It is that of the empirical MDP,
+        whose states are taken to be Markov. Needs states, and ``by="least_squares"``.
 
         >>> import retvar as rv
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
         >>> print(rv.estimate(lake, gamma=0.9).law(14).probability_below(0.5))
-        0.623 [0.572, 0.671]
+        0.623 [0.573, 0.671]
         """
-        return Empirical(self).law(*self._one_state(state, level))
+        empirical, level = self._empirical, self._level(level)
+        if state is None:
+            return empirical.law(level)
+        return empirical.law(level)[empirical.check(self._number(state))]
 
     def attribution(self, state: Any, *, level: float | None = None) -> Attribution:
         """Where the variance from a state arises: shares of states and of steps, with intervals.
@@ -175,15 +178,21 @@ class Estimate(Shown):
         >>> [(x.state, x.next_state, round(x.share, 2)) for x in found.top(2)]
         [('14', 'end', 0.68), ('14', '13', 0.13)]
         """
-        return Empirical(self).attribution(*self._one_state(state, level))
+        empirical = self._empirical
+        return empirical.attribution(empirical.check(self._number(state)), self._level(level))
 
-    def _one_state(self, state: Any, level: float | None) -> tuple[int, float]:
-        """The number of a state, and the level of its intervals."""
+    @cached_property
+    def _empirical(self) -> Empirical:
         if not isinstance(self.estimator, StateEstimator):
             remedy = 'needs states and by="least_squares"; for observations see retvar.rollouts'
             raise InputError("experience", self.experience.name, remedy)
-        level = self._monitor.level if level is None else arguments.level("level", level)
-        return int(find_state(self.experience, state, self.estimator.features[0].states)), level
+        return Empirical(self)
+
+    def _level(self, level: float | None) -> float:
+        return self._monitor.level if level is None else arguments.level("level", level)
+
+    def _number(self, state: Any) -> int:
+        return int(find_state(self.experience, state, self.estimator.features[0].states))
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
@@ -463,6 +472,12 @@ def estimate(
     True
     """
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
+    given = {name: x for name, x in locals().items() if name != "experience"}
+    if experience.rewards:
+        from retvar.estimation.several import SeveralEstimate
+
+        settings.refuse("is for one reward; leave it out", {"resume": resume, "cluster": cluster})
+        return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
