@@ -11,7 +11,7 @@ import scipy.stats
 from numpy.testing import assert_allclose
 
 import retvar as rv
-from retvar.estimation.return_intervals import Calibration, ReturnsByState
+from retvar.estimation.return_intervals import Calibration, ReturnsByState, few_values
 from retvar.estimation.return_sample import ReturnSample
 from tests.oracle import SOAK, fresh_seed
 
@@ -260,7 +260,7 @@ def test_intervals_end_where_many_returns_ended():
 def own_interval(returns, level=0.9):
     of = ReturnsByState(returns, np.zeros(returns.size, dtype=np.intp))
     (low,), (high,) = of.interval(np.zeros(1, dtype=np.intp), level)
-    return low, high, of.note(0, level)
+    return low, high, few_values(of.of(0), level)
 
 
 def test_with_few_values_intervals_hold_their_level_or_more():

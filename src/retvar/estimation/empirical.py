@@ -149,7 +149,7 @@ class LawEstimate(Answers):
         notes = [NEW_ROWS] if len(estimator.moves) < estimator.steps else []
         if estimator.off_policy or state is None:
             return notes
-        returns = estimator.returns_by_state.of(state)
+        returns = self._empirical.found.return_intervals.by_state.of(state)
         for share in (0.1, 0.5, 0.9) if returns.size >= FEWEST else ():
             low, high = self.law.quantile(share)
             least, most = np.mean(returns < low), np.mean(returns <= high)
@@ -227,7 +227,7 @@ class Empirical:
     """The empirical MDP of the rows that an estimate was made from."""
 
     def __init__(self, found: Any) -> None:
-        self.experience, self.estimator = found.experience, found.estimator
+        self.found, self.experience, self.estimator = found, found.experience, found.estimator
         if self.estimator.description.estimand == "off_policy_return":
             remedy = "is not bounded by data; use the target's return"
             raise InputError("estimand", "off_policy_return", remedy)
@@ -376,7 +376,9 @@ class Empirical:
         pi = total.reshape(n, count) / np.bincount(rows.state, rows.weight, n)[:, None]
         mdp = MDP(
             (*rows[:3], rows.weight / total[pair], rows.reward, rows.reward_std, rows.gamma),
-            states=states, actions=actions, policies={"of the data": pi},
+            states=states,
+            actions=actions,
+            policies={"of the data": pi},
         )
         edges = weigh_edges(mdp)
         return solve_weighted(mdp, replace(edges, lam=rows.lam[edges.number]), None)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar.td.jit import compiled
-
-__all__ = ["EpisodeLog", "errors", "lambda_returns", "missing"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -30,6 +29,7 @@ class EpisodeLog:
     """
 
     state: Array  #: [row, coordinate]
+    next_state: Array
     reward: Array
     discount: Array  #: γ of what follows, 0 where the episode terminated
     lam: Array  #: λ of what follows
@@ -37,7 +37,6 @@ class EpisodeLog:
     terminated: Mask
     cut: Mask  #: where the episode went on unseen
     segment: Integers  #: number of the segment
-    end_state: Array  #: state that followed each cut
 
     @classmethod
     def of(cls, columns: Chunk, weighted: bool = False) -> EpisodeLog:
@@ -46,26 +45,27 @@ class EpisodeLog:
         If it is `weighted`, the return is the product of the ratios with the rewards, and no ratio
         is left.
         """
-        rows = len(columns["reward"])
         state, following, terminated = (columns[n] for n in ("state", "next_state", "terminated"))
         cut = np.asarray(columns["truncated"]) & ~terminated
         cut[-1] |= not terminated[-1]
         discount = np.where(terminated, 0.0, columns["gamma"])
-        segment = np.empty(rows, dtype=np.int64)
         for longest in SEGMENTS:
-            number_segments(discount, terminated, cut, longest, segment)
+            segment = number_segments(discount, terminated, cut, longest)
             if segment[-1] + 1 >= FEW:
                 break
-        reward, ones = columns["reward"], np.ones(rows)
+        reward, ones = columns["reward"], np.ones(len(state))
         lam, rho = columns.get("lam", ones), columns.get("rho", ones)
         if weighted:
             reward, discount, rho = rho * reward, rho * discount, ones
-        return cls(
-            state, reward, discount, lam, rho, terminated, cut, segment, np.array(following[cut])
-        )
+        return cls(state, following, reward, discount, lam, rho, terminated, cut, segment)
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    @cached_property
+    def end_state(self) -> Array:
+        """State that followed each cut."""
+        return self.next_state[self.cut]
 
     @property
     def segments(self) -> int:
@@ -80,26 +80,22 @@ class EpisodeLog:
     def only(self, rows: Mask) -> EpisodeLog:
         """These rows; episodes are cut where the next row is left out."""
         left = ~self.terminated & ~np.append(rows[1:], False)
-        cut = rows & (self.cut | left)
-        at = np.flatnonzero(cut)
-        ends = self.state[np.minimum(at + 1, len(self) - 1)]
-        known = self.cut[at]
-        ends[known] = self.end_state[np.cumsum(self.cut)[at[known]] - 1]
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        kept = {name: x[rows] for name, x in own.items() if name != "end_state"}
+        kept = {each.name: getattr(self, each.name)[rows] for each in fields(self)}
+        kept["cut"] |= left[rows]
         kept["segment"] = np.unique(kept["segment"], return_inverse=True)[1]
-        return EpisodeLog(**kept | {"cut": cut[rows], "end_state": ends})
+        return EpisodeLog(**kept)
 
 
 @compiled
-def number_segments(discount: Any, terminated: Any, cut: Any, longest: Any, segment: Any) -> None:
+def number_segments(discount: Any, terminated: Any, cut: Any, longest: Any) -> Any:
     """Number the segments: a new one with each episode, and after `longest` horizons 1/(1 − γ)."""
-    number, passed = 0, 0.0
+    segment, number, passed = np.empty(discount.size, np.int64), 0, 0.0
     for t in range(discount.size):
         segment[t] = number
         passed += 1.0 - discount[t]
         if terminated[t] or cut[t] or passed >= longest - 1e-9:
             number, passed = number + 1, 0.0
+    return segment
 
 
 def lambda_returns(log: EpisodeLog, value: Array, end_value: Array, lam: Any = 1.0) -> Array:

@@ -94,7 +94,7 @@ def _plain(label: Any) -> Any:
 
 def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
     """The monitor of a saved estimator; experience of another kind is refused."""
-    from retvar.estimation.returns import Monitor, Regions, Visits
+    from retvar.estimation.returns import Monitor, Visits
 
     notes = estimator.notes.get("estimate")
     if not isinstance(notes, dict):
@@ -110,8 +110,7 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
         experience.labels[:] = labels  # numbered as before
     monitor = Monitor(float(notes["level"]), list(notes["remarks"]))
     monitor.off_policy = bool(notes["off_policy"])
-    kind = Visits if notes["width"] is None else Regions
-    monitor.visits = kind(**notes["visits"])
+    monitor.visits = Visits(**notes["visits"])
     for name, saved in notes["counts"].items():
         setattr(experience.counts, name, Counter(saved) if name in REASONS else saved)
     return monitor

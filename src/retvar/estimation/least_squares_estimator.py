@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.return_intervals import Calibration, ReturnsByState
+from retvar.estimation.return_intervals import Calibration, ReturnsByState, few_values
 from retvar.estimation.returns import OwnDiscounts, discounts
 from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, Chunk, Moves
 from retvar.online.checkpoint import read_tensors, write_tensors
@@ -199,7 +199,7 @@ class ReturnIntervals:
         ends = self.calibration.interval(value, std, level, above)
         if self.by_state is None:
             return ends
-        if self.calibration.few_values(level):
+        if few_values(self.calibration.scores, level):
             wide = zip(ends, self._range, strict=False)
             ends = [np.where(np.isnan(end), end, limit) for end, limit in wide]
         own = self.by_state.interval(np.asarray(states, dtype=np.intp), level, above)
@@ -211,10 +211,10 @@ class ReturnIntervals:
             low, high = (float(end[0]) for end in self.interval([state], level))
         except InputError as error:
             return (math.nan, math.nan), f"no interval of returns: {error.remedy}", False
-        own, here, word = self.by_state, False, self.calibration.few_values(level)
+        own, here, word = self.by_state, False, few_values(self.calibration.scores, level)
         if own is not None:
             here = bool(np.isfinite(own.interval(np.array([state]), level)[0][0]))
-            word = own.note(state, level) if here else word and RANGE
+            word = few_values(own.of(state), level) if here else word and RANGE
         if self.calibration.note:
             word = f"interval of returns {self.calibration.note}"
         return (low, high), word, here

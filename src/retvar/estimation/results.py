@@ -14,7 +14,7 @@ from retvar.estimation.least_squares import NEVER_LEFT
 from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.ratio_check import check_counts, ratio_warning
-from retvar.estimation.returns import Regions, Visits, predict_rows
+from retvar.estimation.returns import Visits, predict_rows
 from retvar.estimation.states import StateEstimator
 from retvar.exact.moments import notes_on
 from retvar.experience.action_pairs import split_label
@@ -33,6 +33,7 @@ RELIABILITY = {  # columns of a dataset: what estimates of states rest on
 }  # fmt: skip
 REGIONS = 20  # most visited ones in the dataset
 MOST_LACKING = 0.3  # share of a return that may be cut off where it is shown as observed
+MOST_SHOWN = 4_000  # returns, about
 FEW = 0.05  # share of returns that may be left out without a word
 CUT = "returns of which much is cut off are left out, and so some of the long ones"
 ASSUMED = 0.05  # share of the values that may rest on states without a row
@@ -46,7 +47,7 @@ def dataset(found: Any) -> xarray.Dataset:
     `found` has the experience, the estimator and the monitor, as an estimate has them.
     """
     estimator, monitor = found.estimator, found.monitor
-    data = (_by_region if isinstance(monitor.visits, Regions) else _by_state)(found)
+    data = (_by_region if monitor.visits.regions else _by_state)(found)
     data.attrs = _settings(found) | data.attrs
     if data.sizes.get("axis") == 2 and not found.experience.pairs:
         _add_maps(data, estimator, monitor.visits)
@@ -130,7 +131,7 @@ def _by_region(found: Any) -> xarray.Dataset:
     return xarray.Dataset(columns, {"region": np.arange(visits.size), "axis": list(axes)})
 
 
-def _add_maps(data: xarray.Dataset, estimator: Any, regions: Regions) -> None:
+def _add_maps(data: xarray.Dataset, estimator: Any, regions: Visits) -> None:
     """Add maps of value and std over two dimensions."""
     middles, shape = (np.arange(MAP_POINTS) + 0.5) / MAP_POINTS, (MAP_POINTS, MAP_POINTS)
     x, y = (regions.low[i] + middles * (regions.high[i] - regions.low[i]) for i in range(2))
@@ -153,14 +154,14 @@ def _add_observed(data: xarray.Dataset, estimator: Any, monitor: Any) -> None:
         return
     value = partial(predict_rows, estimator, "value")
     observed, share = returns.completed(value), returns.missing_share
-    early = returns.early(most=MOST_LACKING)
-    shown = early & (share <= MOST_LACKING) & np.isfinite(observed)  # NaN: far from all data
-    if not shown.any():
+    shown = (share <= MOST_LACKING) & np.isfinite(observed)  # NaN: far from all data
+    shown = np.flatnonzero(shown)[:: 1 + int(shown.sum() / MOST_SHOWN)]
+    if not shown.size:
         data.attrs["observed_note"] = "of all observed returns a large part is cut off"
         return
-    if np.mean(share[early] > MOST_LACKING) > FEW:
+    if np.mean(share > MOST_LACKING) > FEW:
         data.attrs["observed_note"] = CUT
-    start, tabular = returns.start[shown], isinstance(monitor.visits, Visits)
+    start, tabular = returns.start[shown], not monitor.visits.regions
     columns = {
         "observed": observed[shown], "predicted": value(start),
         "predicted_std": predict_rows(estimator, "std", start),

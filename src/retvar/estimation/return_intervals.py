@@ -1,17 +1,16 @@
-"""Where the return will fall: intervals calibrated on returns that the fit has not seen.
+"""Where the return will fall: intervals calibrated on observed returns.
 
-Split conformal prediction: the estimates Ĵ and σ̂ come from one part of the episodes, the scores
-(G − Ĵ)/σ̂ from returns of the other. Their quantiles, with the n + 1 correction, hold the stated
-share of new returns on average over visited places, whatever the estimates' bias. A state with
-enough such returns of its own needs no score: their quantiles hold in this state. Where returns
-are equal an interval holds more of them than it says; a note tells how many.
+The quantiles of scores (G − Ĵ)/σ̂, with the n + 1 correction of conformal prediction, hold the stated
+share of new returns on average over visited places, whatever the estimates' bias, as long as these
+returns had little influence on the estimates for where they began. A state with enough returns of
+its own needs no score: their quantiles hold in this state. Where returns are equal an interval holds
+more of them than it says; a note tells how many.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,42 @@ MANY = 100  # returns from which on an interval ends where they end
 CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
 EXCESS = 0.03  # share that an interval may hold beyond its level before a word says so
 ROUNDING = 1e-9  # of ranks
-ONE = np.zeros(1, dtype=np.intp)  # the only state
+
+
+def ranks(n: Any, level: float, above: bool = False) -> list[Any]:
+    """Ranks of the ends: of all places that may lie outside, half on each side; 0: there is none.
+
+    With `above`, the rank of a number alone: a lower end, or an upper one for a small level.
+
+    >>> ranks(np.array([18, 19, 99]), 0.9)
+    [array([0, 1, 5]), array([ 0, 19, 95])]
+    """
+    share = (n + 1) * (1.0 - level)
+    out = np.floor(share + ROUNDING).astype(np.int64)
+    if above and level <= 0.5:
+        out = np.ceil(share - ROUNDING).astype(np.int64)
+    if above:
+        return [np.where(out <= n, out, 0)]
+    return [out // 2, np.where(out >= 2, n + 1 - (out - out // 2), 0)]
+
+
+def few_values(ordered: Array, level: float) -> str:
+    """A word where numbers take so few values that the interval holds more than its level."""
+    low, high = ranks(n := ordered.size, level)
+    if high < 1:
+        return ""
+    ends = ordered[low - 1], ordered[high - 1]
+    inside = np.count_nonzero((ordered >= ends[0]) & (ordered <= ends[1]))
+    # ends that are single returns leave out a place, many equal ones hardly any
+    single = sum(1.0 / np.count_nonzero(ordered == end) for end in ends)
+    if inside + 1 - single - (high - low) <= EXCESS * (n + 1):
+        return ""
+    held = f"this interval held {inside / n:.0%} of the calibration returns"
+    return f"returns take few values here: {held}"
 
 
 class ReturnsByState:
-    """Returns that the fit has not seen, of each state: where there are enough, its own quantiles.
+    """Returns of each state: where there are enough, its own quantiles.
 
     >>> found = ReturnsByState(np.arange(1.0, 20.0), np.zeros(19, dtype=int))
     >>> found.interval(np.array([0, 1]), 0.9)
@@ -49,66 +79,20 @@ class ReturnsByState:
 
         With `above`, the number alone that it exceeds.
         """
-        first, n = self._own(states)
-        return [self._at(first, n, rank) for rank in _ranks(n, level, above)]
-
-    def extremes(self, states: Integers) -> list[Array]:
-        """Smallest and largest return of each state; of all states where it has none."""
-        first, n = self._own(states)
-        seen = self._returns[:-1] if self._state.size else self._returns
-        ends = ((np.ones_like(n), seen.min()), (n, seen.max()))
-        return [np.where(n, self._at(first, n, rank), of_all) for rank, of_all in ends]
-
-    def note(self, state: int, level: float) -> str:
-        """A word where returns take so few values that the interval holds more than its level."""
-        own = self.of(state)
-        low, high = _ranks(n := own.size, level)
-        if high < 1:
-            return ""
-        ends = own[low - 1], own[high - 1]
-        inside = np.count_nonzero((own >= ends[0]) & (own <= ends[1]))
-        # ends that are single returns leave out a place, many equal ones hardly any
-        single = sum(1.0 / np.count_nonzero(own == end) for end in ends)
-        if inside + 1 - single - (high - low) <= EXCESS * (n + 1):
-            return ""
-        held = f"this interval held {inside / n:.0%} of the calibration returns"
-        return f"returns take few values here: {held}"
+        first, end = (np.searchsorted(self._state, states, side) for side in ("left", "right"))
+        places = (np.where(rank, first + rank - 1, -1) for rank in ranks(end - first, level, above))
+        return [self._returns[place] for place in places]
 
     def of(self, state: int) -> Array:
         """The returns of one state, in order."""
-        (first,), (n,) = self._own(np.array([state]))
-        return self._returns[first : first + n]
-
-    def _own(self, states: Integers) -> tuple[Integers, Integers]:
-        """Where the returns of each state begin, and how many there are."""
-        first, end = (np.searchsorted(self._state, states, side) for side in ("left", "right"))
-        return first, end - first
-
-    def _at(self, first: Any, n: Any, rank: Any) -> Array:
-        """The return of a rank; NaN where returns are few."""
-        at = np.where((rank >= 1) & (rank <= n), first + rank - 1, self._state.size)
-        return np.asarray(self._returns[at])
-
-
-def _ranks(n: Any, level: float, above: bool = False) -> list[Any]:
-    """Ranks of the ends: of all places that may lie outside, half on each side; 0: there is none.
-
-    >>> _ranks(np.array([18, 19, 99]), 0.9)
-    [array([0, 1, 5]), array([ 0, 19, 95])]
-    """
-    if above:
-        share = (n + 1) * (1.0 - level)
-        rank = np.floor(share + ROUNDING) if level > 0.5 else np.ceil(share - ROUNDING)
-        return [rank.astype(np.int64)]
-    out = np.floor((n + 1) * (1.0 - level) + ROUNDING).astype(np.int64)
-    return [out // 2, np.where(out >= 2, n + 1 - (out - out // 2), 0)]
+        return np.asarray(self._returns[:-1][self._state == state])
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores of returns that the fit has not seen."""
+    """Scores of observed returns."""
 
-    scores: Array
+    scores: Array  #: in order
     scale: float  #: smallest σ̂ that is used
     cut_off: float = 0.0  #: share of the returns that truncation cut off
     low: float = -math.inf  #: smallest and largest return, where so many were seen that hardly
@@ -125,7 +109,7 @@ class Calibration:
         scores = error / (np.maximum(std[known], scale) if scale else 1.0)
         share = 0.0 if cut is None or not known.any() else float(cut[known].mean())
         ends = (float(seen.min()), float(seen.max())) if seen.size >= MANY else ()
-        return cls(scores, scale, share, *ends)
+        return cls(np.sort(scores), scale, share, *ends)
 
     @property
     def note(self) -> str:
@@ -146,16 +130,6 @@ class Calibration:
         if n < needed:
             remedy = f"needs {needed:,} calibration returns; there are {n:,}"
             raise InputError("level", f"{level:.6g}", remedy)
-        scores = [float(end[0]) for end in self._own.interval(ONE, level, above)]
         centre, reach = np.asarray(value, dtype=np.float64), np.maximum(std, self.scale)
-        ends = [centre + reach * score if score != 0.0 else centre for score in scores]
-        return [np.clip(end, self.low, self.high) for end in ends]
-
-    def few_values(self, level: float = 0.9) -> str:
-        """A word where scores take so few values that the interval holds more than its level."""
-        return self._own.note(0, level)
-
-    @cached_property
-    def _own(self) -> ReturnsByState:
-        """The scores as those of one state."""
-        return ReturnsByState(self.scores, np.zeros(self.scores.size, dtype=np.intp))
+        scores = (np.append(self.scores, np.nan)[rank - 1] for rank in ranks(n, level, above))
+        return [np.clip(centre + reach * score, self.low, self.high) for score in scores]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binomtest
+from scipy.stats import binomtest, quantile_test, skew
 from scipy.stats import t as student
 
 from retvar.estimation.verdicts import log_std_interval
@@ -63,10 +63,9 @@ class ReturnSample:
     low: Array
     high: Array
     cut_off: int = 0  #: returns that truncation cut off
-    completed: bool = False  #: whether a value function stands in for what was cut off
     level: float = 0.9
     within_limit: bool = False  #: whether these are returns up to a limit of steps, by intention
-    rest: float = math.nan  #: the largest part that a value function stands in for
+    rest: float = 0.0  #: the largest part of a return that a value function stands in for
     bounds: tuple[float, float] = (-math.inf, math.inf)  #: between which every return lies
 
     def __post_init__(self) -> None:
@@ -91,17 +90,21 @@ class ReturnSample:
         return bool(np.array_equal(self.low, self.high))
 
     @property
+    def completed(self) -> bool:
+        """Whether a value function stands in for what was cut off."""
+        return self.rest > 0.0
+
+    @property
     def missing(self) -> float:
         """The largest part of a return that was not observed; 0 where all are whole."""
-        return self.rest if self.completed else float((self.high - self.low).max())
+        return max(self.rest, float((self.high - self.low).max()))
 
     @property
     def negligible(self) -> bool:
         """Whether what is missing is below a thousandth of the std, so that it does not matter."""
-        if not math.isfinite(self.missing):
-            return False
-        whole = self.exact and not self.completed
-        return whole or self.missing <= SMALL * float(self._middle.std(ddof=1))
+        if not 0.0 < self.missing < math.inf:
+            return not self.missing
+        return self.missing <= SMALL * float(self._middle.std(ddof=1))
 
     @property
     def _middle(self) -> Array:
@@ -146,9 +149,8 @@ class ReturnSample:
         """Mean, with Student's interval."""
 
         def of(x: Array) -> Interval:
-            if not np.isfinite(x).all():
-                return Interval(*(float(x[~np.isfinite(x)][0]),) * 3)
-            centre, reach = float(x.mean()), self._reach * float(x.std(ddof=1)) / math.sqrt(x.size)
+            centre, finite = float(x.mean()), bool(np.isfinite(x).all())
+            reach = self._reach * float(x.std(ddof=1)) / math.sqrt(x.size) if finite else 0.0
             return Interval(centre, centre - reach, centre + reach)
 
         return self._statistic(of)
@@ -167,49 +169,38 @@ class ReturnSample:
     def std(self) -> Interval:
         """Standard deviation; its interval knows that rare large returns may not be in the sample.
 
-        Returns x within h of y have a std within √mean h² of that of y, and a fourth root of the
-        fourth moment within twice that of h (Minkowski).
+        Returns x within h of y have a std within √mean h² of that of y (Minkowski).
         """
         y, half, n = self._middle, (self.high - self.low) / 2.0, self.size
         if not np.isfinite(half).all():
             return Interval(math.nan, 0.0, math.inf)
         y = y - y.mean()
         spread, apart = (math.sqrt(float((v * v).sum()) / (n - 1)) for v in (y, half))
-        if spread + apart <= ROUNDING * float(np.abs(self.low).max()):
-            return Interval(0.0, 0.0, 0.0)
+        flat = ROUNDING * float(np.abs(self.low).max())
+        if spread <= flat:  # nothing varies but what is missing
+            most = apart if apart > flat else 0.0
+            return Interval(math.nan if most else 0.0, 0.0, most)
         ends = log_std_interval(y * y * (n / (n - 1)), self._reach, least=0.0)
-        low, high = (math.exp(end) / spread if spread else 1.0 for end in ends)
-        root, more = (float((v**4).mean()) ** 0.25 for v in (y, half))
-        least, most = max(0.0, spread - apart), spread + apart
-        kurtoses = [
-            min(x / std, n**0.25) ** 2 if std else n**0.5
-            for x, std in ((root, spread), (root + 2.0 * more, least))
-        ]
-        wider = math.exp(self._reach * (kurtoses[1] - kurtoses[0]) / math.sqrt(4.0 * n))
+        low, high = (math.exp(end) / spread for end in ends)
         estimate = spread if self.negligible else math.nan
-        return Interval(estimate, least * low / wider, most * high * wider)
+        return Interval(estimate, max(0.0, spread - apart) * low, (spread + apart) * high)
 
     @property
     def skewness(self) -> Interval:
         """Third standardised moment; it has no interval, since rare returns decide it."""
-        y = self._middle - self._middle.mean() if self.negligible else np.full(1, np.nan)
-        spread = float((y * y).mean())
-        flat = spread <= (ROUNDING * float(np.abs(self.low).max())) ** 2
-        return Interval(0.0 if flat else float((y**3).mean()) / spread**1.5, math.nan, math.nan)
+        y = self._middle if self.negligible else np.full(2, np.nan)
+        flat = float(y.std()) <= ROUNDING * float(np.abs(self.low).max())
+        return Interval(0.0 if flat else float(skew(y)), math.nan, math.nan)
 
     def quantile(self, share: float) -> Interval:
         """A quantile; its interval needs no assumption on the distribution (order statistics)."""
         share = arguments.level("share", share)
-        ranks = np.arange(1, self.size + 1)
-        below = beta.sf(share, ranks, self.size + 1 - ranks)  # P(order statistic > quantile)
-        lows = np.flatnonzero(below <= self._tail)
-        highs = np.flatnonzero(below >= 1.0 - self._tail)
 
         def of(x: Array) -> Interval:
-            ordered = np.sort(x)
-            low = float(ordered[lows[-1]]) if lows.size else -math.inf
-            high = float(ordered[highs[0]]) if highs.size else math.inf
-            return Interval(float(np.quantile(x, share, method="inverted_cdf")), low, high)
+            low, high = quantile_test(x, p=share).confidence_interval(self.level)
+            ends = -math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high
+            middle = np.quantile(x, share, method="inverted_cdf")
+            return Interval(*map(float, (middle, *ends)))
 
         return self._statistic(of)
 
@@ -222,11 +213,9 @@ class ReturnSample:
         where `bounds` are known, and otherwise none.
         """
         share = arguments.level("share", share)
-        if share * self.size >= TAIL:
-            return self._statistic(lambda x: self._tail_mean(x, share))
-        if np.isfinite(self.bounds).all():
-            return self._statistic(lambda x: self._band(x, share))
-        return self._statistic(lambda x: Interval(_worst(x, share), math.nan, math.nan))
+        band = np.isfinite(self.bounds).all()
+        of = self._tail_mean if share * self.size >= TAIL else self._band if band else _no_interval
+        return self._statistic(lambda x: of(x, share))
 
     def _tail_mean(self, x: Array, share: float) -> Interval:
         estimate, n = _worst(x, share), x.size
@@ -234,14 +223,11 @@ class ReturnSample:
             return Interval(estimate, estimate, estimate)
         limit = float(np.quantile(x, share, method="inverted_cdf"))
         parts = np.minimum(x - limit, 0.0) / share
-        z = parts - parts.mean()
-        error = float(z.std(ddof=1))
+        z, error = parts - parts.mean(), float(parts.std(ddof=1))
         if error <= ROUNDING * float(np.abs(x).max()):
             return Interval(estimate, estimate, estimate)
-        reach = float(student.ppf(1.0 - self._tail, share * n - 1.0))
-        skew = float(((z / error) ** 3).mean())
-        shift = skew * (2.0 * reach * reach + 1.0) / (6.0 * math.sqrt(n))
-        unit = error / math.sqrt(n)
+        reach, unit = float(student.ppf(1.0 - self._tail, share * n - 1.0)), error / math.sqrt(n)
+        shift = float(((z / error) ** 3).mean()) * (2.0 * reach**2 + 1.0) / (6.0 * math.sqrt(n))
         low, high = min(-reach, shift - reach), max(reach, shift + reach)
         return Interval(estimate, estimate + low * unit, estimate + high * unit)
 
@@ -293,6 +279,10 @@ class ReturnSample:
         how = "completed with the value function" if self.completed else "given as bounds"
         rest = f" (the rest is below {number(self.missing)})" if math.isfinite(self.missing) else ""
         return rest if self.negligible else f", {how}{rest}"
+
+
+def _no_interval(x: Array, share: float) -> Interval:
+    return Interval(_worst(x, share), math.nan, math.nan)
 
 
 def _worst(x: Array, share: float) -> float:

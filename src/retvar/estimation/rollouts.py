@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -96,22 +97,21 @@ def rollouts(
     if truncated == AS_END and value is not None:
         raise InputError("value", value, "completes cut-off returns; leave it out with as_end")
     if reward_range is not None:
-        smallest, largest = arguments.numbers("reward_range", reward_range, 2).tolist()
-        reward_range = smallest, largest
-        if smallest > largest:
+        reward_range = low, high = arguments.numbers("reward_range", reward_range, 2).tolist()
+        if low > high:
             raise InputError("reward_range", reward_range, "must be (smallest, largest)")
     made = make_copies(env, envs, options)
-    placed = _placed(env if made is None else made(), start, max_steps)
+    used = env if made is None else made()
     found = _Episodes(gamma, level, truncated == AS_END, value, reward_range)
-    try:
+    with ExitStack() as after:
+        for each in [] if made is None else used:
+            after.callback(each.close)
+        placed = _placed(used, start, max_steps, after)
         found.run(placed, policy, episodes, deterministic, seed)
         needed = 0 if precision is None else found.sample().episodes_for(precision)
         if needed > episodes:
             another = int(np.random.SeedSequence([int(seed), 1]).generate_state(1)[0])
             found.run(placed, policy, needed - episodes, deterministic, another)
-    finally:
-        for each in [] if made is None else placed:
-            each.close()
     return found.sample()
 
 
@@ -124,9 +124,8 @@ class _Episodes:
     as_end: bool
     value: Value | None
     known: tuple[float, float] | None  # range of rewards
-    totals: list[float] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)  # of what follows; 0 where all is there
-    ends: list[Any] = field(default_factory=list)  # last observations, None where all is there
+    # of each return: its sum, the discount of what is missing, and the last observation if any is
+    returns: list[tuple[float, float, Any]] = field(default_factory=list)
     rewards: tuple[float, float] = (math.inf, -math.inf)  # smallest and largest
     cuts: int = 0  # episodes that were truncated, whatever that matters
 
@@ -146,11 +145,9 @@ class _Episodes:
                 if not (ended or cut):
                     so_far[i] = total, weight
                     continue
-                whole = ended or weight <= NEGLIGIBLE
+                share = 0.0 if ended or weight <= NEGLIGIBLE else weight
+                self.returns.append((total, share, chunk["next_state"][row] if share else None))
                 self.cuts += not ended
-                self.totals.append(total)
-                self.shares.append(0.0 if whole else weight)
-                self.ends.append(None if whole else chunk["next_state"][row])
         if left_out := experience.counts.rejected:  # the rest of an episode is no return
             problem = f"has steps without a return ({reasons(left_out)})"
             raise InputError(
@@ -159,24 +156,22 @@ class _Episodes:
 
     def sample(self) -> ReturnSample:
         """The returns, those that were cut off completed or with bounds."""
-        returns, share = np.array(self.totals), np.array(self.shares)
+        totals, shares, ends = zip(*self.returns, strict=True)
+        returns, share = np.array(totals), np.array(shares)
         bounds = (-math.inf, math.inf) if self.known is None else self._rest(*self.known)
         make = partial(ReturnSample, level=self.level, bounds=bounds)
         if self.as_end:
             return make(returns, returns, self.cuts, within_limit=True)
-        cut: NDArray[np.bool_] = share > 0.0
-        count = int(np.count_nonzero(cut))
+        count = int(np.count_nonzero(share))
         if self.value is not None and count:
-            ends = (0.0 if x is None else np.asarray(self.value(x)).item() for x in self.ends)
-            rest = share * list(ends)
-            if not np.isfinite(rest).all():
+            values = [0.0 if x is None else np.asarray(self.value(x)).item() for x in ends]
+            if not np.isfinite(values).all():
                 remedy = "must give a finite number for an observation"
                 raise InputError("value", f"{self.value!r}", remedy)
-            returns, largest = returns + rest, float(np.abs(rest).max())
-            return make(returns, returns, count, True, rest=largest)
-        low, high = self._rest(*(self.known or self.rewards))
-        with np.errstate(invalid="ignore"):
-            lower, upper = (np.where(cut, returns + share * end, returns) for end in (low, high))
+            returns += share * values
+            return make(returns, returns, count, rest=float(np.abs(share * values).max()))
+        rest = self._rest(*(self.known or self.rewards))
+        lower, upper = (returns + np.where(share > 0.0, end, 0.0) * share for end in rest)
         return make(lower, upper, count)
 
     def _rest(self, low: float, high: float) -> tuple[float, float]:
@@ -186,8 +181,8 @@ class _Episodes:
         return min(low / (1.0 - self.gamma), 0.0), max(high / (1.0 - self.gamma), 0.0)
 
 
-def _placed(env: Any, start: Any, max_steps: int | None) -> Any:
-    """The environments, with the given start and limit of steps."""
+def _placed(env: Any, start: Any, max_steps: int | None, after: ExitStack) -> Any:
+    """The environments, with the given limit of steps, and the start until `after`."""
     import gymnasium
 
     if start is None and max_steps is None:
@@ -198,38 +193,34 @@ def _placed(env: Any, start: Any, max_steps: int | None) -> Any:
     found = []
     for each in env if isinstance(env, list | tuple) else [env]:
         arguments.instance("env", each, gymnasium.Env, "a Gymnasium environment or its id")
+        if start is not None:
+            after.enter_context(_starting(each.unwrapped, start))
         if max_steps is not None:
             limit = arguments.integer("max_steps", max_steps, 1)
             each = gymnasium.wrappers.TimeLimit(each, limit)
-        found.append(each if start is None else _starting(each, start))
+        found.append(each)
     return found if isinstance(env, list | tuple) else found[0]
 
 
-def _starting(env: Any, start: Any) -> Any:
-    """An environment whose episodes start in a given state."""
-    import gymnasium
+@contextmanager
+def _starting(inner: Any, start: Any) -> Iterator[None]:
+    """Let the episodes of an environment, without its wrappers, start in a given state."""
+    reset = inner.reset
 
-    wrappers: list[Any] = []
-    inner = env
-    while isinstance(inner, gymnasium.Wrapper):
-        if isinstance(inner, gymnasium.ObservationWrapper):
-            wrappers.insert(0, inner)  # from the inside out
-        inner = inner.env
+    @wraps(reset)
+    def put(**settings: Any) -> tuple[Any, dict[str, Any]]:
+        _, info = reset(**settings)
+        observation = _put(inner, start)
+        if not inner.observation_space.contains(observation):
+            remedy = f"gives {observation!r}, no observation of the environment"
+            raise InputError("start", start, remedy)
+        return observation, info
 
-    class StartAt(gymnasium.Wrapper):  # type: ignore[misc, unused-ignore]
-        """Puts the environment into a state after each reset."""
-
-        def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
-            _, info = self.env.reset(**settings)
-            observation = _put(self.env.unwrapped, start)
-            for wrapper in wrappers:
-                observation = wrapper.observation(observation)
-            if not self.env.observation_space.contains(observation):
-                remedy = f"gives {observation!r}, no observation of the environment"
-                raise InputError("start", start, remedy)
-            return observation, info
-
-    return StartAt(env)
+    inner.reset = put
+    try:
+        yield
+    finally:
+        inner.reset = reset
 
 
 def observed(observation: Any) -> Callable[[Any], Any]:
@@ -240,57 +231,45 @@ def observed(observation: Any) -> Callable[[Any], Any]:
     """
 
     def put(inner: Any) -> Any:
-        if np.ndim(observation) == 0 or isinstance(observation, tuple):
-            return _put(inner, observation)
-        wanted = np.asarray(observation, dtype=np.float64)
-        size = np.size(getattr(inner, "state", ()))
-        for state in (wanted, _angles(wanted)):
-            if state.size == size and size:
-                shown = _put(inner, state.tolist())
-                if np.allclose(shown, wanted, rtol=1e-3, atol=NEAR):
-                    return shown
-        remedy = f"{type(inner).__name__} has no state known to show this observation"
-        raise InputError("start", wanted.tolist(), remedy)
+        shown = _put(inner, observation)
+        if np.shape(shown) != np.shape(observation) or not np.allclose(
+            shown, observation, rtol=1e-3, atol=NEAR
+        ):
+            remedy = f"{type(inner).__name__} has no state known to show this observation"
+            raise InputError("start", observation, remedy)
+        return shown
 
     return put
 
 
-def _angles(observation: Array) -> Array:
-    """Angles from leading pairs of cosine and sine: one of three numbers, two of more."""
-    pairs = 1 if observation.size < 6 else 2
-    heads = observation[: 2 * pairs].reshape(pairs, -1)
-    if heads.shape != (pairs, 2):
-        return observation
-    return np.concatenate([np.arctan2(heads[:, 1], heads[:, 0]), observation[2 * pairs :]])
-
-
 def _put(inner: Any, start: Any) -> Any:
     """Put an environment into a state; returns its observation."""
+    name = type(inner).__name__
     if callable(start):
         return start(inner)
-    if hasattr(inner, "set_state") and hasattr(inner, "_get_obs"):  # MuJoCo
-        sizes = [int(inner.model.nq), int(inner.model.nv)]
-        flat = np.concatenate([np.ravel(np.asarray(x, dtype=np.float64)) for x in start])
-        if flat.size != sum(sizes):  # two arrays, or all numbers in one
-            remedy = f"must be {sizes[0]} positions and {sizes[1]} velocities, (qpos, qvel)"
-            raise InputError("start", start, remedy)
-        inner.set_state(flat[: sizes[0]], flat[sizes[0] :])
-        return inner._get_obs()
     if hasattr(inner, "P") and hasattr(inner, "s"):  # toy text
         if not arguments.is_integer(start) or start not in inner.P:
             raise InputError("start", start, f"must be a state from 0 to {len(inner.P) - 1}")
         inner.s = int(start)
-        return int(start)
-    if hasattr(inner, "state"):  # classic control
-        state = arguments.floats("start", start, "the numbers of the environment's state")
-        if state.shape != np.shape(inner.state):
-            size = np.size(inner.state)
-            raise InputError("start", start, f"must hold {size} numbers, as its state does")
-        inner.state = tuple(state.tolist()) if isinstance(inner.state, tuple) else state
-        show = getattr(inner, "_get_obs", getattr(inner, "_get_ob", lambda: state))
-        return np.asarray(show(), dtype=np.float32)
-    raise InputError(
-        "start", start,
-        f"{type(inner).__name__} has no state that can be set; give a function that puts the "
-        "environment into a state and returns the observation",
-    )  # fmt: skip
+        return inner.s
+    if hasattr(inner, "set_state") and hasattr(inner, "_get_obs"):  # MuJoCo
+        sizes = [int(inner.model.nq), int(inner.model.nv)]
+        state = np.concatenate([np.ravel(np.asarray(x, dtype=np.float64)) for x in start])
+        if state.size != sum(sizes):  # two arrays, or all numbers in one
+            remedy = f"must be {sizes[0]} positions and {sizes[1]} velocities, (qpos, qvel)"
+            raise InputError("start", start, remedy)
+        inner.set_state(state[: sizes[0]], state[sizes[0] :])
+        return inner._get_obs()
+    if np.size(getattr(inner, "state", ())) == 0:
+        remedy = f"{name} has no state that can be set; give a function that puts the environment "
+        raise InputError("start", start, remedy + "into a state and returns the observation")
+    state, size = arguments.floats("start", start, "the numbers of the state"), np.size(inner.state)
+    if state.ndim == 1 and state.size > size:  # an observation: cosine and sine of each angle
+        angles = state.size - size
+        pairs = state[: 2 * angles].reshape(-1, 2)
+        state = np.append(np.arctan2(pairs[:, 1], pairs[:, 0]), state[2 * angles :])
+    if state.shape != np.shape(inner.state):
+        raise InputError("start", start, f"{name} must get {size} numbers, as its state has")
+    inner.state = tuple(state.tolist()) if isinstance(inner.state, tuple) else state
+    show = getattr(inner, "_get_obs", getattr(inner, "_get_ob", lambda: state))
+    return np.asarray(show(), dtype=np.float32)

@@ -97,7 +97,9 @@ class SeveralEstimate(Shown):
         scale = []
         for k, found in enumerate(own):
             table[k, k] = found.estimator.predict(np.arange(value.shape[1]), "variance")
-            typical = float(np.sqrt(np.nanmean(table[k, k]))) if np.isfinite(table[k, k]).any() else 0
+            typical = (
+                float(np.sqrt(np.nanmean(table[k, k]))) if np.isfinite(table[k, k]).any() else 0
+            )
             scale.append(typical or 1.0)
         for a, b in combinations(range(len(own)), 2):  # as large as each other, against rounding
             one, other = each[a] / scale[a], each[b] / scale[b]

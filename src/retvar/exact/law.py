@@ -89,7 +89,9 @@ class Answers(Shown):
         if not np.ndim(rows["std"][0]):
             text = [[k, str(x) if isinstance(x, tuple) else number(x)] for k, x in rows.items()]
             return "\n".join([self._heading, *align(text, left=True), *self.notes])
-        columns = [x if isinstance(x, np.ndarray) else getattr(x, "middle", x[0]) for x in rows.values()]
+        columns = [
+            x if isinstance(x, np.ndarray) else getattr(x, "middle", x[0]) for x in rows.values()
+        ]
         lines = [[f"{x:.4g}" for x in numbers] for numbers in zip(*columns, strict=True)][:most]
         names = map(visible, map(self._state_name, range(len(lines))))
         table = [["state", *rows], *([name, *x] for name, x in zip(names, lines, strict=True))]

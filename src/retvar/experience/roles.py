@@ -75,7 +75,9 @@ def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     roles.others = [_column(table, "reward", name, "number") for name in rewards[1:]]
     given["reward"] = rewards[0]
     for name, role in ROLES.items():
-        shown, column = ("cost", cost) if rewards[0] == cost and name == "reward" else (name, given[name])
+        shown, column = (
+            ("cost", cost) if rewards[0] == cost and name == "reward" else (name, given[name])
+        )
         if column is None and (role.found == "always" or (own and role.found == "own")):
             column = name
         optional = role.found == "default" or given[name] is None
