@@ -55,7 +55,7 @@ $(MAIN): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(WARM): $(MAIN) $(COMPILED)
-	$(BIN)/python -W ignore::RuntimeWarning:runpy -m retvar.paper.precompile
+	$(BIN)/python -c "from retvar.paper.reproduce import precompile; precompile()"
 	touch $(WARM)
 
 test: checks unit

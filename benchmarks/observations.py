@@ -110,15 +110,88 @@ def hills() -> World:
     return World(reset, step, np.array, 0.98, 200, ANY, varies=True)
 
 
+def rooms() -> World:
+    """Two rooms with a door between them, whose wall parts the near from the far."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.random((n, 2)) * [2.0, 1.0]
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        left = s[:, 0] < 1
+        way = np.column_stack([np.where(left, 1.1, 2.0), np.full(len(s), 0.5)]) - s
+        move = 0.05 * way / np.hypot(*way.T)[:, None] + 0.06 * rng.normal(size=s.shape)
+        after = np.clip(s + move, 0, [2.0, 1.0])
+        wall = (left != (after[:, 0] < 1)) & (np.abs(after[:, 1] - 0.5) > 0.15)
+        after[wall] = s[wall]
+        return after, np.full(len(s), -1.0), after[:, 0] > 1.9
+
+    return World(reset, step, np.array, 0.98, 300, ANY, varies=True)
+
+
+def lander() -> World:
+    """It falls and brakes with a noisy engine; a hard landing costs, and so does fuel."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.normal([0.0, 1.5, 0.0, -0.2], [0.5, 0.2, 0.2, 0.2], (n, 4))
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        x, height, drift, fall = s.T
+        main = np.clip(-1.5 * (fall + 0.3 + 0.5 * height) + 0.4 * rng.normal(size=len(s)), 0, 2)
+        side = np.clip(-0.8 * x - drift + 0.3 * rng.normal(size=len(s)), -1, 1)
+        wind = 0.05 * rng.normal(size=len(s))
+        after = s + 0.05 * np.column_stack([drift, fall, side, main - 0.8])
+        after[:, 2] += wind
+        over = after[:, 1] <= 0
+        landing = 5.0 - 20 * np.maximum(np.abs(after[:, 3]) - 0.3, 0) - 5 * np.abs(after[:, 0])
+        return after, np.where(over, landing, -0.05 * (main + np.abs(side))), over
+
+    return World(reset, step, np.array, 0.99, 400, ANY, varies=True)
+
+
+def warehouse() -> World:
+    """Stock, what is on its way, and the demand's level; a truck brings all of it at times."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return np.column_stack([rng.integers(0, 20, n), np.zeros(n), rng.normal(3, 1, n)])
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        stock, coming, level = s.T
+        demand = rng.poisson(np.exp(0.3 * level))
+        sold, comes = np.minimum(stock, demand), rng.random(len(s)) < 0.4
+        order = np.maximum(15 - stock - coming, 0) * (rng.random(len(s)) < 0.7)
+        left = stock - sold + comes * coming
+        profit = 2 * sold - 0.1 * stock - 0.5 * (demand - sold) - comes
+        moved = level + 0.1 * (3 - level) + 0.4 * rng.normal(size=len(s))
+        return np.column_stack([left, ~comes * coming + order, moved]), profit, never(s)
+
+    return World(reset, step, np.array, 0.95, 200, ANY, varies=True)
+
+
+def assets() -> World:
+    """Ten prices that return to their mean, some faster; what is held depends on two of them."""
+    pull, mix = np.linspace(0.02, 0.3, 10), np.random.default_rng(0).normal(size=(10, 10)) / 10
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.normal(size=(n, 10))
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        after = s * (1 - pull) + rng.normal(size=s.shape) @ (0.2 * np.eye(10) + mix)
+        held = np.tanh(-s[:, :2])
+        gain = (held * (after - s)[:, :2]).sum(axis=1) - 0.02 * (s[:, 2:] ** 2).sum(axis=1)
+        return after, gain, never(s)
+
+    return World(reset, step, np.array, 0.97, 250, ANY, varies=True)
+
+
 DESIGN: dict[str, Any] = {
     "mountain car, noise": lambda: mountain_car(0.3),
     "cart pole, stochastic": lambda: cart_pole(stochastic=True),
-    "diffusion": diffusion,
-}
+    "diffusion": diffusion, "pendulum, noise": pendulum, "queues": queues,
+    "price with a barrier": barrier, "hills, six numbers": hills,
+}  # fmt: skip
 FRESH: dict[str, Any] = {
-    "pendulum, noise": pendulum, "queues": queues, "price with a barrier": barrier,
-    "hills, six numbers": hills,
-}  # fmt: skip  # chosen when the code was frozen
+    "two rooms": rooms, "lander": lander, "warehouse": warehouse, "assets, ten numbers": assets,
+}  # fmt: skip  # made when the code was frozen
 
 
 def experience(log: dict[str, np.ndarray]) -> Any:
@@ -141,10 +214,11 @@ def measured(world: World, steps: int, seed: int, features: Any = None) -> dict[
     some, returns = some[varies], returns[varies]
     mean, std = returns.mean(axis=1), returns.std(axis=1)
     places, began = log["state"][some], time.process_time()
-    estimator = rv.estimate(experience(log), gamma=world.gamma, features=features).estimator
+    found = rv.estimate(experience(log), gamma=world.gamma, features=features)
+    estimator = found.estimator
     value, spread = estimator.predict(places), estimator.predict(places, "std")
     ends = {what: estimator.interval(what=what, states=places) for what in ("value", "std")}
-    low, high = estimator.return_interval(places)
+    low, high = found.return_interval(places)
     spent, known = time.process_time() - began, np.isfinite(value)
     inside = (low[:, None] <= returns) & (returns <= high[:, None])
     held = {

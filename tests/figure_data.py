@@ -15,7 +15,6 @@ METHODS = ("direct", "vtd", "centred")
 RATIOS = [0.0, 0.1, 0.2, 0.3]
 STEPS = [1e-3, 1e-2]
 ALPHAS = [0.0, 1e-4, 1e-2]
-PUBLISHED = {"one": ("0.10", "0.20", "0.30", "0.40"), "two": ("0.0", "1.0", "1.0", "1.0")}
 
 
 def table(labels, states=4, points=40, runs=30, unit="step", **coords):
@@ -174,16 +173,6 @@ def grid(rows=4, columns=4, **more):
     return states(rows * columns, grid_rows=rows, grid_columns=columns, **more)
 
 
-def blackjack():
-    """Three whole numbers a state: two maps of value and two of std."""
-    parts = [
-        (s, c, a) for s, c, a in product(range(4, 22), range(1, 11), (0, 1)) if s > 11 or not a
-    ]
-    about = {"label_names": "player's sum; dealer's card; usable ace"}
-    labels = ("state", [", ".join(map(str, part)) for part in parts])
-    return alone(states(len(parts), **about)).assign_coords(label=labels)
-
-
 def regions(axes=2, count=12, side=9, scale=1.0):
     """Estimates over observations; those of two numbers have maps."""
     random = np.random.default_rng(1)
@@ -257,7 +246,6 @@ SIMULATED = {  # of the methods and the number of runs
         {f"x/{case}/{c}": table(m, 4, 1, n) for case in ("frozen", "learned") for c in (0, 1, 1e6)},
         [0, 1, 1e6],
     ),
-    "table_1": lambda m, n: plots.table_1({"one": table(m, runs=n)}, PUBLISHED),
     "networks": lambda _m, _n: plots.networks({}),
 }
 SHOWN = [(METHODS, 30), (("direct",), 1), (("vtd", "centred"), 30)]
@@ -280,7 +268,6 @@ ODD = {
     "equal": lambda: same(grid()),
     "bare": lambda: bare(grid()),
     "below zero": lambda: below(grid(cells=LAKE)),
-    "blackjack": blackjack,
     "states below zero": lambda: below(states(9)),
     "regions below zero": lambda: below(regions()),
     "one state": lambda: states(1),

@@ -13,9 +13,8 @@ import pytest
 
 import retvar as rv
 from retvar.estimation.least_squares import Solver
-from retvar.estimation.states import StateEstimator
 from retvar.estimation.sums import Sums
-from retvar.experience.moves import Moves
+from retvar.experience import Experience
 from tests.oracle import SOAK, fresh_seed
 from tests.worlds import OTHERS, PAGE, _returns
 
@@ -99,10 +98,8 @@ def returns_inside(case, logs, rng):
     shares = []
     for _ in range(logs):
         log = world.log(rng, case.rows)
-        found = StateEstimator(rv.Direct(alpha=0.0, gamma=None, lam=1.0), n)
-        moves = Moves()
-        moves.append({name: x for name, x in log.items() if name != "lam"})
-        found.read(moves)
+        columns = {name: x for name, x in log.items() if name != "lam"}
+        found = rv.estimate(Experience("log", lambda counts, own=columns: iter([own]), states=n))
         low, high = found.return_interval(np.arange(n))
         fresh = endless.log(rng, max(case.rows, 20_000))
         cut = np.arange(len(fresh["state"])) == len(fresh["state"]) - 1

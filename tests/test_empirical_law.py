@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import retvar as rv
-from retvar.estimation.empirical import influence
 from retvar.experience import from_table
 from tests.worlds import PAGE, World
 
@@ -33,22 +32,37 @@ def noisy_ring(n=6):
 
 
 @pytest.mark.parametrize("columns", [("lam",), ()])
-def test_the_influence_of_the_mean_is_the_standard_error_of_the_value(columns):
-    """Two ways to one number: adjoint steps on a grid, and the inverse of least squares.
+def test_means_and_spreads_of_draws_vary_as_least_squares_says(columns):
+    """Two ways to one number: a bootstrap of laws on grids, and influences of rows.
 
-    With λ < 1 and g(z) = z a row acts through the return and through the value in it.
+    With λ < 1 a row acts through the return and through the value in it.
     """
     found = estimated(noisy_ring(), 20_000, 1, columns=columns)
-    law = found.law(2)
-    error = influence(law._all, law._rows, lambda z, h: z)
-    assert error == pytest.approx(found.estimator.solution.value_error[2], rel=0.01)
+    law, known = found.law(), found.estimator.solution
+    z, psi = law._points, law._draws
+    means = z[:, -1] - psi[:, :, -1]
+    assert np.std(means, axis=0) == pytest.approx(known.value_error, rel=0.2)
+    excess = psi - np.maximum(z - means[:, :, None], 0.0)
+    variances = np.sum((excess[:, :, 1:] + excess[:, :, :-1]) * np.diff(z), axis=2)
+    assert np.std(variances, axis=0) == pytest.approx(known.variance_error, rel=0.25)
+    assert law.std.estimate == pytest.approx(law.law.std.middle, rel=0.02)
 
 
-def test_the_influence_of_squares_is_the_standard_error_of_the_variance():
-    found = estimated(noisy_ring(), 20_000, 2)
-    law = found.law(2)
-    error = influence(law._all, law._rows, lambda z, h: (z - law.mean.estimate) ** 2)
-    assert error == pytest.approx(found.estimator.solution.variance_error[2], rel=0.02)
+def test_all_states_are_answered_at_once_and_each_as_if_alone():
+    found = estimated(noisy_ring(), 20_000, 1)
+    law = found.law()
+    limit = law.mean.estimate
+    for s in range(6):
+        alone = found.law(s)
+        for many, one in (
+            (law.cvar(0.2), alone.cvar(0.2)),
+            (law.quantile(0.3), alone.quantile(0.3)),
+            (law.probability_below(limit), alone.probability_below(limit[s])),
+            (law.std, alone.std),
+        ):
+            assert [x[s] for x in many] == pytest.approx(list(one))
+    assert law["3"].name == alone.name[:-1] + "3"
+    assert len(str(law).splitlines()) == 7
 
 
 @pytest.mark.parametrize("name", ["complex MDP, π", "complex MDP, π from μ"])

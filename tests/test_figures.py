@@ -270,15 +270,12 @@ def test_a_learner_that_blows_up_does_not_squash_the_others():
         assert "s0↑" in [text.get_text() for text in ax.texts]
 
 
-def test_a_deep_dip_is_shown_without_squashing_the_rest():
+def test_a_deep_dip_does_not_squash_the_rest():
     data = table(METHODS)
     data["variance"][1, 5] = -15.0
-    figure = drawn(plots.learning_curves(data))
-    ax = figure.axes[1]
-    at = ax.transAxes.inverted().transform(ax.transData.transform([(0, y) for y in (-15, 0, 4)]))
-    assert 0 < at[0, 1] < 0.1
-    assert at[2, 1] - at[1, 1] > 0.4
-    assert "compressed" in text_of(figure)
+    low, high = plots.learning_curves(data).axes[1].get_ylim()
+    assert low == -2 * high
+    assert 4 < high < 6
 
 
 def test_of_many_states_the_telling_ones_are_drawn_and_the_legend_says_so():
@@ -302,7 +299,7 @@ def test_direct_is_solid_vtd_dashed_and_centred_dotted_in_the_colour_of_the_step
     assert looks == [(style.COLOURS[k], dash) for dash in (False, True) for k in (0, 1)]
     errors = data.variance_window_mse.sum("state").sel(learner="vtd α=0.0001 ᾱ=0.01")
     assert curves[3].get_ydata()[1] == pytest.approx(float(errors))
-    assert (left.get_xscale(), left.get_yscale()) == ("log", "log")
+    assert left.get_yscale() == "log"
     assert [text.get_text() for text in left.texts] == ["ᾱ = 0.001", "ᾱ = 0.01"]
     assert titles(right.figure) == ["direct and VTD", "direct and centred"]
 
@@ -327,28 +324,14 @@ def test_divergence_is_marked_above_with_how_many_runs():
     assert (texts.count("× 30"), texts.count("× 1")) == (2 * 3, 3)
     assert [texts.count(name) for name in ("direct", "VTD", "centred")] == [1, 1, 1]
     assert "× n: n of 30 runs diverged" in text_of(ax.figure)
-    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "none"]
-    assert [np.isfinite(line.get_ydata()).tolist() for line in hollow] == [[True, False, False]] * 3
     assert np.isnan(ax.lines[0].get_ydata()).tolist() == [False] * 4 + [True] * 3
     calm = fd.sensitive(METHODS).assign(diverged=0 * fd.sensitive(METHODS).diverged)
     assert not plots.sensitivity(calm).axes[0].texts
 
 
-def test_the_table_has_published_and_measured_side_by_side_and_says_what_agrees():
-    figure = plots.table_1({name: table(METHODS) for name in fd.PUBLISHED}, fd.PUBLISHED)
-    rows: dict[float, list[tuple[float, str]]] = {}
-    for text in figure.axes[0].texts:
-        x, y = text.get_position()
-        rows.setdefault(round(y, 3), []).append((x, text.get_text()))
-    found = [[text for _, text in sorted(row)] for row in rows.values()]
-    assert ["one", "0.10", "0.10", "0.20", "0.20", "0.30", "0.30", "0.40", "0.40", "✓"] in found
-    assert ["± 0.02"] * 4 in found
-    assert next(line for line in found if line[0] == "two")[-1] == "✗"
-
-
 def direct_line(data, **how):
     loaded = load_errors(data, "algorithm", None, **how)
-    (found,) = error_lines(loaded, "alpha", loaded.axis_values("alpha"))[0].values()
+    (found,) = error_lines(loaded, "alpha", "algorithm")[0].values()
     return found["Direct"]
 
 
@@ -397,8 +380,6 @@ def test_maps_share_a_scale_and_the_best_cell_has_a_star():
 def test_every_lambda_has_a_best_of_its_own():
     for ax in plots.sweep_heat_map(sweep(second=fd.GRID[::3])).axes[:3]:
         assert [line.get_ydata()[0] for line in by_gid(ax, "best")] == [0, 1, 2, 3]
-        outlines = by_gid(ax, "near")[0].get_segments()
-        assert np.unique([end for line in outlines for end in line[:, 0]]).tolist() == [3.5, 4.5]
     rows = plots.sweep_heat_map(sweep(lambdas=[0.0, 1.0]), y="alpha_bar")
     both = [f"{m}, λ = {x}" for x in (0, 1) for m in ("direct", "VTD", "centred")]
     assert titles(rows)[:6] == both
@@ -491,7 +472,7 @@ def test_the_numbers_in_a_map_are_those_of_the_dataset(shape, scale):
     data = grid(*shape, scale=scale)
     visited = data.visits.values > 0
     for name in TITLES:
-        _, one = maps.state_map(data, name, 0, maps.cells_of(data))
+        _, one = maps.state_map(data, name)
         np.testing.assert_array_equal(one.table.ravel(), data[name].values)
         np.testing.assert_array_equal(one.hatched.ravel(), ~visited)
         halves = (data[f"{name}_high"] - data[f"{name}_low"]).values / 2
@@ -506,22 +487,13 @@ def test_the_numbers_in_a_map_are_those_of_the_dataset(shape, scale):
 
 def test_a_map_says_what_hatches_and_question_marks_are():
     data = fd.below(grid(cells=LAKE))
-    _, one = maps.state_map(data, "std", 0, maps.cells_of(data))
+    _, one = maps.state_map(data, "std")
     assert [k for k, text in enumerate(one.texts) if text == "?"] == [2]
     assert not one.hatched[0, 2]
     text = text_of(plots.estimate_maps(data))
     assert "?: the variance was estimated below zero" in text
     assert "hatched: no step was taken from here" in text
     assert "hatched" not in text_of(plots.estimate_maps(grid(unvisited=())))
-
-
-def test_layers_have_the_cells_of_their_states():
-    data = fd.blackjack()
-    title, one = maps.state_map(data, "value", 1, maps.cells_of(data))
-    assert title == "expected return: usable ace"
-    k = data.label.values.tolist().index("20, 3, 1")
-    assert one.table[20 - 4, 3 - 1] == data.value.values[k]
-    assert one.hatched[:8].all()
 
 
 @settings(max_examples=8)
@@ -542,18 +514,16 @@ def test_any_numbers_can_be_drawn_as_a_map_and_as_states(values, half):
     drawn(plots.estimate_states(data))
 
 
-@pytest.mark.parametrize("order", ["state", "visits"])
-def test_the_sixty_states_most_visited_are_drawn_with_value_interval_and_band(order):
+def test_the_sixty_states_most_visited_are_drawn_with_value_interval_and_band():
     data = fd.states(300)
-    rows = states.state_rows(data, order)
+    rows = states.state_rows(data)
     visits = data.visits.values.tolist()
-    most = sorted(range(300), key=lambda k: -visits[k])[:60]
-    chosen = most if order == "visits" else sorted(most)
+    chosen = sorted(sorted(range(300), key=lambda k: -visits[k])[:60])
     assert rows.labels == [f"s{k}" for k in chosen]
     columns = {"value": rows.value, "std": rows.std, "value_low": rows.low, "value_high": rows.high}
     for name, found in columns.items():
         np.testing.assert_array_equal(found, data[name].values[chosen])
-    figure = plots.estimate_states(data, order)
+    figure = plots.estimate_states(data)
     assert "the 60 most visited of 295 states" in text_of(figure)
     counts = [t.get_text() for t in figure.axes[0].texts]
     assert counts[:60] == [f"{visits[k]:,}" for k in chosen]
@@ -569,7 +539,8 @@ def test_shares_are_those_of_the_data_and_the_title_says_so(wrong):
     found = observed_samples(data)
     for k in (0.5, 1.0, 2.0, 3.5):
         assert found.within(k).sum() == sum(abs(o - p) <= k * s for o, p, s in rows)
-    share = f"{100 * found.within(2).mean():.0f}% of 1,991 observed returns"
+    inside = found.within(2)
+    share = f"{inside.sum():,} of 1,991 observed returns ({100 * inside.mean():.1f}%)"
     left_out = "9 left out: no valid prediction"
     text = text_of(plots.observed_returns(data))
     assert f"{share} lie within 2 std of what was predicted ({left_out})" in text

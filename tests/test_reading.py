@@ -98,14 +98,10 @@ def test_a_cluster_gives_the_same_answer_and_notices_entities_that_span_files(tm
     assert caught.value.field == "cluster"
 
 
-def test_return_intervals_hold_the_returns_of_states_in_which_no_episode_begins():
-    """Most episodes begin far from the goal and give 0: their scores say little of other states."""
+def test_return_intervals_hold_fresh_returns_of_all_states():
+    """Most episodes begin far from the goal and give 0."""
     lake = from_gymnasium("FrozenLake-v1", steps=5_000, seed=1)
     found = rv.estimate(lake, gamma=0.9)
-    low, high = found.return_interval([10, 14])
-    assert_allclose(low, 0.0)
-    assert (high >= 0.9).all()
-    assert found.return_interval([14], 0.95, above=True)[0] == 0.0
     fresh = rv.estimate(from_gymnasium("FrozenLake-v1", steps=20_000, seed=2), gamma=0.9).monitor
     state = fresh.returns.start[:, 0].astype(int)
     returns = fresh.returns.completed(lambda rows: np.zeros(len(rows)))

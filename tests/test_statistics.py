@@ -13,14 +13,12 @@ from scipy import integrate, stats
 
 import retvar as rv
 from retvar.sweep import (
-    ComparisonOptions,
     bootstrap_interval,
     compare,
     holm,
     interquartile_mean,
     signed_rank,
 )
-from retvar.sweep.run_errors import contenders
 
 LAWS = {
     "normal": stats.norm(),
@@ -195,44 +193,6 @@ def test_diverged_runs_are_worse_than_all_others_and_are_counted():
     assert 12 * np.array([found.diverged_a, found.diverged_b]) == pytest.approx([2, 1])
     a[:13] = np.nan
     assert row(compare(pair(a, b)), domain="d0").ratio.item() == np.inf
-
-
-# ---------------------------------------------------------------------- contenders
-
-
-@pytest.mark.parametrize(
-    ("over", "shape"), [("runs", (1, 16)), ("runs", (3, 8)), ("domains", (24, 4))]
-)
-def test_the_best_setting_is_a_contender_as_often_as_stated(over, shape):
-    """400 sweeps of 10 settings that hardly differ and one that is clearly worse: 90% intervals.
-
-    Only too large a ratio leaves the best out, so that 95% is due; had the same runs chosen what
-    all are compared with, it would be far less.
-    """
-    random = np.random.default_rng(13)
-    level = np.linspace(0, 0.02, 11)
-    level[-1] = 2.0
-    held, left, flattered = 0, 0, 0
-    options = ComparisonOptions(over=over, level=0.9, resamples=100)
-    for _ in range(400):
-        place = random.normal(0, 0.2, (11, shape[0], 1)) * (over == "domains")
-        errors = np.exp(level[:, None, None] + place + random.normal(0, 0.2, (11, *shape)))
-        found = contenders(errors, options, split=False)
-        held, left = held + found[0], left + found[-1]
-        twice = np.repeat(errors, 2, axis=2 if over == "runs" else 1)
-        flattered += contenders(twice[..., : 2 * shape[1]], options, split=False)[0]
-    assert held / 400 > 0.95 - 3 * np.sqrt(0.05 * 0.95 / 400)
-    assert left == 0
-    assert flattered < held
-
-
-def test_equal_settings_are_all_contenders_and_diverged_ones_are_not():
-    one = np.random.default_rng(0).lognormal(size=(1, 2, 12))
-    errors = np.concatenate([one, one, 1.5 * one, np.full_like(one, np.inf)])
-    for over in ("runs", "domains"):
-        many = np.tile(errors, (1, 3, 1))
-        found = contenders(many, ComparisonOptions(over=over, resamples=200), split=False)
-        assert found.tolist() == [True, True, False, False]
 
 
 # ---------------------------------------------------------------------- comparisons

@@ -42,7 +42,7 @@ def refuse_address(address: Any, workers: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def connected(address: str, workers: int | None = None, timeout: float = TIMEOUT) -> Iterator[Any]:
+def connected(address: str, workers: int | None = None) -> Iterator[Any]:
     """A client of the scheduler at `address`, or of a local cluster that lives as long."""
     try:
         import distributed
@@ -54,9 +54,9 @@ def connected(address: str, workers: int | None = None, timeout: float = TIMEOUT
     with contextlib.ExitStack() as stack:
         where = address if address != "local" else stack.enter_context(local_cluster(workers))
         try:
-            client = distributed.Client(where, timeout=timeout)
+            client = distributed.Client(where, timeout=TIMEOUT)
         except (OSError, TimeoutError) as error:
-            reason = f"no scheduler answered within {timeout:g} seconds ({type(error).__name__})"
+            reason = f"no scheduler answered within {TIMEOUT:g} seconds ({type(error).__name__})"
             raise InputError("cluster", address, reason) from None
         yield stack.enter_context(client)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from retvar import __version__
-from retvar.cli import curve, draw, estimate, frontier, lab, reproduce, rollouts, solve, sweep
+from retvar.cli import curve, estimate, frontier, lab, reproduce, rollouts, solve, sweep
 from retvar.cli.base import EXIT_STATUSES, Commands
 
 __all__ = ["main"]
@@ -21,7 +21,7 @@ def main() -> None:
 
 for command in (
     solve.solve,
-    draw.draw,
+    solve.draw,
     curve.curve,
     frontier.frontier,
     estimate.estimate,

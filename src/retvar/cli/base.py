@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import math
 import re
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from retvar.support.errors import InputError, RetvarError, WriteError
 from retvar.support.format import ONE_LINE, visible
@@ -35,7 +36,7 @@ Exit status:
 """
 DOMAIN_HELP = "DOMAIN is chain, complex-mdp, random-walk, windy-cliff, gymnasium:ID or FILE.toml."
 PATH = click.Path(path_type=Path)
-ONE, COUNT = click.IntRange(1), click.IntRange(0)
+ONE, COUNT = click.IntRange(1), click.IntRange(0, 2**63 - 1)
 Options = dict[str, tuple[Any, str]]  # by name: see `options`
 JSON: Options = {"json": (bool, "Print the result as JSON.")}
 OPTION: Options = {
@@ -125,6 +126,14 @@ def find_domain(name: str, args: dict[str, Any], lam: float | None = None) -> MD
     return mdp if lam is None else mdp.replace(lam=lam)
 
 
+def state_of(text: str | None, mdp: MDP) -> Any:
+    """A state by name, or by number if that is no name."""
+    if text is None or text in (mdp.state_names or ()):
+        return text
+    number = whole_number(text)
+    return text if number is None else number
+
+
 def question_of(args: dict[str, Any]) -> dict[str, Any]:
     """The arguments `target`, `behaviour` and `estimand` of the library."""
     policy, target = args["policy"], args["target"]
@@ -149,32 +158,22 @@ def show(args: dict[str, Any], plain: Any, text: str, figure: Any = None) -> Non
     print_result(to_json(plain) if args["json"] else text)
 
 
-def print_result(text: str) -> None:
-    """Print to stdout."""
-    click.echo(visible(text, lines=True))
+def print_result(text: str, err: bool = False) -> None:
+    """Print to stdout, or notes to stderr."""
+    click.echo(visible(text, lines=True), err=err)
 
 
-def print_note(text: str) -> None:
-    """Print to stderr."""
-    click.echo(visible(text, lines=True), err=True)
+print_note = partial(print_result, err=True)
 
 
 def to_json(data: Any) -> str:
     r"""JSON text; NaN and infinity become null, and no control character is printed as it is.
 
-    >>> to_json({"γ": [1.5, math.nan]}), to_json("\x9b")
+    >>> to_json({"γ": [1.5, float("nan")]}), to_json("\x9b")
     ('{"γ": [1.5, null]}', '"\\u009b"')
     """
-
-    def finite(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: finite(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [finite(each) for each in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    text = json.dumps(finite(data), ensure_ascii=False, allow_nan=False)
-    return ONE_LINE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    text = msgspec.json.format(msgspec.json.encode(data, enc_hook=lambda x: x.item()), indent=0)
+    return ONE_LINE.sub(lambda found: json.dumps(found[0])[1:-1], text.decode())
 
 
 def split_commas(text: str | None) -> tuple[str, ...] | None:

@@ -14,8 +14,7 @@ import click
 
 from retvar.cli import base
 from retvar.cli.base import COUNT, ONE, PATH, print_note, print_result
-from retvar.cli.rollouts import acting
-from retvar.cli.sources import ACTING, STEPS, open_source, refuse_misplaced
+from retvar.cli.sources import ACTING, STEPS, acting, open_source, refuse_misplaced
 from retvar.estimation.files import (
     DATA,
     ESTIMATOR,

@@ -40,7 +40,7 @@ def frontier(domain: str, **args: Any) -> None:
         display.start(1.0)
         found = rv.frontier(
             mdp,
-            start=_state(args["start"], mdp.state_names),
+            start=base.state_of(args["start"], mdp),
             penalties=_numbers(args["penalties"]),
             restarts=args["restarts"],
             seed=args["seed"],
@@ -51,14 +51,6 @@ def frontier(domain: str, **args: Any) -> None:
         write_text(args["out"], base.to_json(plain) + "\n")
     heading = f"{mdp!r}\nmean and std of the whole return (λ = 1)"
     base.show(args, plain, f"{heading}\n\n{found}", lambda: rv.plots.frontier(found))
-
-
-def _state(text: str | None, names: tuple[str, ...] | None) -> object:
-    """A state by name, or by number if that is no name."""
-    if text is None or (names and text in names):
-        return text
-    number = base.whole_number(text)
-    return text if number is None else number
 
 
 def _numbers(text: str) -> list[float]:

@@ -44,21 +44,15 @@ def rollouts(source: str, **args: Any) -> None:
     import retvar as rv
 
     same = ("gamma", "episodes", "deterministic", "max_steps", "precision", "level", "seed")
+    own, acting = {name: args[name] for name in same}, sources.acting(source, args, args["envs"])
     sample = rv.rollouts(
-        *acting(source, args, args["envs"]), start=start, **{name: args[name] for name in same},
+        *acting, start=start, **own,
         truncated="as_end" if args["within_limit"] else "cut_off",
     )  # fmt: skip
     below, text = args["below"], sample.summary()
     if below is not None:
         text += f"\nP(return < {below:g})  {sample.probability_below(below)}"
     base.show(args, _to_dict(sample, below), text)
-
-
-def acting(source: str, args: dict[str, Any], copies: int | None) -> tuple[list[Any], Any]:
-    """Copies of the environment that SOURCE names, and the policy that acts in them."""
-    name, options = source.partition(":")[2], base.key_values(args["option"])
-    envs = sources.make_environments(name, copies, options)
-    return envs, sources.load_policy(args["policy"] or "random", name, args["gamma"], options)
 
 
 def _start(text: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""The command for known MDPs: solve."""
+"""The commands for known MDPs: solve and draw."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ def solve(domain: str, **args: Any) -> None:
         why = solution.attribution(args["why"])
         plain["why"], text, figure = why.to_dict(), f"{text}\n\n{why}", why.plot
     if args["law"] is not None:
-        state = base.whole_number(args["law"])
-        found = solution.law()[args["law"] if state is None else state]
+        found = solution.law()[base.state_of(args["law"], mdp)]
         rows = {**found.rows(), **_probabilities(found)}
         plain["law"] = {"at": found.name, **{name: list(x) for name, x in rows.items()}}
         table = [f"{name:14}{bracket}" for name, bracket in rows.items()]
@@ -64,6 +63,18 @@ def solve(domain: str, **args: Any) -> None:
         text = "\n".join([text, "", heading, *table, *found.notes])
         figure = partial(rv.plots.law, found)
     base.show(args, plain, text, figure)
+
+
+@click.command(epilog=base.DOMAIN_HELP)
+@click.argument("domain")
+@click.argument("out", type=base.PATH)
+@base.options(base.DOMAIN | {"policy": (None, "Draw the probabilities of this policy only.")})
+def draw(domain: str, out: Any, policy: str | None, **args: Any) -> None:
+    """Draw DOMAIN as a graph into OUT (PNG, SVG or PDF); many states as a matrix."""
+    mdp = base.find_domain(domain, args)
+    import retvar as rv
+
+    rv.plots.save(rv.plots.draw_mdp(mdp, policy), out)
 
 
 def _probabilities(found: Law) -> dict[str, Bracket]:

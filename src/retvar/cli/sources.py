@@ -72,7 +72,7 @@ def open_source(source: str, args: dict[str, Any], seed: int = 0) -> Experience:
 
     kind, name = kind_of_source(source)
     if kind == "gymnasium":
-        opened = _environment(name, args, seed)
+        opened = _environment(source, args, seed)
     else:
         opened = experience.from_minari(name) if kind == "minari" else _table(source, args)
     opened.command = click.get_current_context().meta.get(COMMAND, "")
@@ -81,31 +81,30 @@ def open_source(source: str, args: dict[str, Any], seed: int = 0) -> Experience:
     return opened
 
 
-def _environment(name: str, args: dict[str, Any], seed: int) -> Experience:
+def _environment(source: str, args: dict[str, Any], seed: int) -> Experience:
     """An environment with its policy."""
     from retvar.experience import from_gymnasium
 
     length = {"steps": args["steps"], "episodes": args["episodes"]}
     if args["steps"] is None and args["episodes"] is None:
         length["steps"] = STEPS
-    options, policy = key_values(args["option"]), args["policy"] or "random"
-    envs = make_environments(name, args["envs"], options)
-    acting = load_policy(policy, name, args["gamma"], options)
-    opened = from_gymnasium(envs, acting, **length, deterministic=args["deterministic"], seed=seed)
-    opened.policy = policy if policy == "greedy" else opened.policy
+    envs, policy = acting(source, args, args["envs"])
+    opened = from_gymnasium(envs, policy, **length, deterministic=args["deterministic"], seed=seed)
+    opened.policy = "greedy" if args["policy"] == "greedy" else opened.policy
     return opened
 
 
-def make_environments(name: str, envs: int | None, options: dict[str, Any]) -> list[Any]:
-    """Copies of an environment, which are closed with the command."""
+def acting(source: str, args: dict[str, Any], copies: int | None) -> tuple[list[Any], Any]:
+    """Copies of the environment that SOURCE names, closed with the command, and its policy."""
     from retvar.experience.environments import make_copies
 
-    made = make_copies(name, envs, options)
+    name, options = source.partition(":")[2], key_values(args["option"])
+    made = make_copies(name, copies, options)
     assert made is not None
-    copies = list(made())
-    for env in copies:
+    envs = list(made())
+    for env in envs:
         click.get_current_context().call_on_close(env.close)
-    return copies
+    return envs, load_policy(args["policy"] or "random", name, args["gamma"], options)
 
 
 def _table(source: Any, args: dict[str, Any]) -> Experience:

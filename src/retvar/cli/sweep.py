@@ -11,7 +11,7 @@ import click
 from retvar.cli import base
 from retvar.cli.base import PATH, print_note
 from retvar.support.errors import InputError
-from retvar.support.format import count, listed
+from retvar.support.format import count
 from retvar.support.progress import Display
 from retvar.td.networks import DEFAULT, NETWORKS, error_names
 
@@ -27,15 +27,11 @@ RUN: base.Options = {
     "cluster": (None, "Use Dask: local, or the address of a scheduler such as tcp://host:8786."),
     "workers": (base.ONE, "Number of processes with --cluster local."),
     **base.COMPUTING,
-    "timeout": (click.FloatRange(0.1), "Seconds to wait for the scheduler's answer."),
     **base.JSON,
-}
-PARTIAL: base.Options = {
-    "partial": (bool, "Use finished cells only, although others are missing."),
 }
 COLLECT: base.Options = {
     "out": (PATH, "FILE.nc, a dataset; or FILE.parquet, a row for each learner on each domain."),
-    **PARTIAL,
+    "partial": (bool, "Use finished cells only, although others are missing."),
     **base.JSON,
 }
 SELECTION: base.Options = {
@@ -44,7 +40,6 @@ SELECTION: base.Options = {
     "domain": (["LABEL"], "Only this domain."),
     "at": (int, "Recorded step or episode; −1 is the last."),
     "over": (OVER, "What intervals are taken over [default: domains if there are ten, else runs]."),
-    **PARTIAL,
 }
 PLOT: base.Options = {
     "out": (PATH, "PNG, SVG or PDF file."),
@@ -71,7 +66,7 @@ def sweep() -> None:
 @SPEC
 @base.options(base.JSON)
 def plan(spec: Path, **args: Any) -> None:
-    """Show the number of cells of SPEC.toml, and the size of the results."""
+    """Show the number of cells, domains and learners of SPEC.toml."""
     from retvar.sweep import Sweep
 
     planned = Sweep.from_toml(spec).plan()
@@ -83,16 +78,15 @@ def plan(spec: Path, **args: Any) -> None:
         f"{planned.unit}s": planned.sweep.length,
         "points": planned.moments.tolist(),
         "cells": len(planned.cells),
-        "bytes": planned.bytes,
         "digest": planned.digest,
     }
-    size = f"about {planned.bytes / 1e6:,.1f} MB, errors at {planned.moments.size} moments"
-    base.show(args, plain, f"{repr(planned).strip('<>')}\n{size}")
+    text = f"{repr(planned).strip('<>')}, errors at {planned.moments.size} moments"
+    base.show(args, plain, text)
 
 
 @sweep.command()
 @SPEC
-@base.options(RUN, required=("out",), timeout=10.0)
+@base.options(RUN, required=("out",))
 def run(spec: Path, **args: Any) -> None:
     """Compute the missing cells of SPEC.toml; continue an interrupted run.
 
@@ -108,7 +102,7 @@ def run(spec: Path, **args: Any) -> None:
         field = "device" if args["threads"] is None else "threads"
         remedy = "only without --cluster, whose workers have one thread of a CPU each"
         raise InputError(field, args[field], remedy)
-    executor = Dask(cluster, args["workers"], args["timeout"]) if cluster else Local(*own)
+    executor = Dask(cluster, args["workers"]) if cluster else Local(*own)
     with Display(sys.stderr, unit="cells", interval=MINUTE, announce=True) as progress:
         found = compute(Sweep.from_toml(spec), args["out"], executor, progress=progress)
     base.show(args, found.to_dict(), _summary(found))
@@ -146,30 +140,23 @@ def collect(folder: Path, out: Path, partial: bool, **args: Any) -> None:
     """Write all cells of DIR to one file."""
     from retvar.sweep import save
 
-    digest = save(_open(folder), out, partial=partial, note=print_note)
+    digest = save(_open(folder), out, partial=partial)
     plain = {"out": str(out), "digest": digest}
     text = "no digest, since cells are missing" if digest is None else f"digest {digest}"
     base.show(args, plain, f"{out}: {text}")
 
 
 def _load(
-    folder: Path, what: str, where: tuple[str, ...], domain: tuple[str, ...], over: str | None,
-    partial: bool, at: int,
-) -> tuple[Any, dict[str, Any]]:  # fmt: skip
+    folder: Path, what: str, where: tuple[str, ...], domain: tuple[str, ...], at: int, **how: Any
+) -> tuple[Any, dict[str, Any]]:
     """Load the selected data, and return it with the arguments for drawing or comparing."""
-    from retvar.sweep import collect, finished
+    from retvar.sweep import collect
 
     only: dict[str, list[Any]] = {}
     for key, value in map(base.key_value, where):
         only.setdefault(key, []).extend(value if isinstance(value, list) else [value])
-    how: Any = {"partial": partial, "what": what, "domains": domain or None}
-    data = collect(_open(folder), at=at, note=print_note, **how)
-    if partial:
-        data, *left_out = finished(data, what, only)
-        for kind, names in zip(("domain", "learner"), left_out, strict=True):
-            if names:
-                print_note(f"left out, not finished: {count(len(names), kind)}: {listed(names)}")
-    return data, {"what": what, "where": only, "over": over}
+    data = collect(_open(folder), at=at, what=what, domains=domain or None)
+    return data, {"what": what, "where": only, **how}
 
 
 def _open(folder: Path) -> Any:

@@ -19,7 +19,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, count, listed, literal, number
 from retvar.support.html import Shown, preformatted
-from retvar.td.networks import SHAPES
 
 UNKNOWN = math.nan, math.nan
 NEVER = "never visited"
@@ -49,17 +48,16 @@ class Answer(Shown):
     note: str = ""
     holds_here: bool = False  #: whether `return_interval` holds in this state, not on average only
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
-    shapes: dict[str, Interval] = field(default_factory=dict)  #: skewness and excess kurtosis
     beside: dict[str, Any] = field(default_factory=dict)  #: law of the return, and why it varies
 
     @property
     def contradicted(self) -> list[str]:
-        """What the roll-outs contradict of value and std, beyond both 99% intervals."""
+        """What the roll-outs contradict of value and std: their 99% intervals are apart."""
         if self.rollouts is None:
             return []
         wider = half_width(SURE) / half_width(self.level)
         pairs = {"value": (self.value, self.rollouts.mean), "std": (self.std, self.rollouts.std)}
-        return [name for name, (own, sampled) in pairs.items() if _apart(own, sampled, wider)]
+        return [name for name, pair in pairs.items() if _apart(*pair, wider)]
 
     def __str__(self) -> str:
         return answers_table([self])
@@ -74,7 +72,6 @@ class Answer(Shown):
             "state": self.state if plain else label_text(self.state),
             "value": list(self.value),
             "std": list(self.std),
-            **{name: list(given) for name, given in self.shapes.items()},
             "return_interval": list(self.return_interval),
             "level": self.level,
             "note": self.note,
@@ -89,16 +86,13 @@ class Answer(Shown):
 
 
 def _apart(own: Interval, sampled: Interval, wider: float) -> bool:
-    """Whether two estimates differ by more than their intervals, widened, allow together."""
-    if not np.isfinite([*own, *sampled[1:]]).all():
-        return False
-    if math.isnan(sampled.estimate):  # bounds
-        reach = wider * (own.high - own.low) / 2.0
-        return not sampled.low - reach <= own.estimate <= sampled.high + reach
-    below = own.estimate < sampled.estimate
-    one, other = (own, sampled) if below else (sampled, own)
-    reach = wider * math.hypot(one.high - one.estimate, other.estimate - other.low)
-    return other.estimate - one.estimate > reach
+    """Whether two intervals have nothing in common when they are so many times as wide."""
+    (least, most), (lower, upper) = (
+        (x.low, x.high) if math.isnan(x.estimate)  # bounds
+        else (x.estimate - wider * (x.estimate - x.low), x.estimate + wider * (x.high - x.estimate))
+        for x in (own, sampled)
+    )  # fmt: skip
+    return most < lower or upper < least
 
 
 def find_state(experience: Experience, state: Any, known: int | None = None) -> Any:
@@ -113,19 +107,17 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
     """
     if experience.width is not None:
         return _observation(experience, state)
-    labels, size = experience.labels, max(experience.states or 0, known or 0)
+    labels, text = experience.labels, _loose(state)
+    if labels is not None and state in labels:
+        return labels.index(state)
+    names = [_loose(name) for name in labels or experience.state_names or ()]
+    if text in names and (labels is not None or isinstance(state, str)):
+        return names.index(text)
     if labels is not None:
-        for form in (lambda x: x, str, _loose):
-            for k, label in enumerate(labels):
-                one, other = form(label), form(state)
-                if type(one) is type(other) and bool(one == other):
-                    return k
         remedy = f"is not a state of {experience.name}; they are {listed(labels)}"
         raise InputError("state", state, remedy)
-    names, text = [_loose(name) for name in experience.state_names or ()], _loose(state)
-    if isinstance(state, str) and (text in names or text.isdecimal()):
-        state = names.index(text) if text in names else int(text)
-    return arguments.integer("state", state, 0, size - 1)
+    state = int(text) if isinstance(state, str) and text.isdecimal() else state
+    return arguments.integer("state", state, 0, max(experience.states or 0, known or 0) - 1)
 
 
 def _observation(experience: Experience, state: Any) -> Any:
@@ -175,61 +167,40 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     at = find_state(experience, state, len(getattr(visits, "counts", ())))
     labels, row = experience.labels, np.array([at])
     name = at.tolist() if row.ndim > 1 else at if labels is None else labels[at]
-    note = _note(experience, estimator, visits, row)
+    note = _note(estimator, visits, row)
     if note in (NEVER, NO_VISIT_NEAR):
         nothing = Interval(math.nan, *UNKNOWN)
         return Answer(name, nothing, nothing, UNKNOWN, level, note)
     columns = estimates(estimator, row, level)
-    value, std, *more = (
-        Interval(*(float(columns.get(x + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
-        for x in ("value", "std", *SHAPES.values())
+    value, std = (
+        Interval(*(float(columns.get(what + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
+        for what in ("value", "std")
     )
-    shapes = {x: own for x, own in zip(SHAPES.values(), more, strict=True) if x in columns}
     known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
     if known and isinstance(estimator, LeastSquaresEstimator):
-        ends, doubt, here = _return_interval(estimator, at, level)
-    if shapes:
-        doubt = estimator.note(at)
+        ends, doubt, here = found.return_intervals.at(at, level)
     wrong = found.self_check.warning if known else ""
     notes = "; ".join(filter(None, (note, doubt, wrong)))
-    return Answer(name, value, std, ends, level, notes, here, shapes=shapes)
+    return Answer(name, value, std, ends, level, notes, here)
 
 
-def _note(experience: Experience, estimator: Any, visits: Any, row: Any) -> str:
+def _note(estimator: Any, visits: Any, row: Any) -> str:
     """A word where a state or observation is unknown, or its estimate weak."""
     vector, fitted = row.ndim > 1, isinstance(estimator, LeastSquaresEstimator)
     if not (vector and fitted) and not visits.known(row)[0]:
         return NO_VISIT_NEAR if vector else NEVER
-    if fitted:
-        return str(estimator.note(row[0]))
-    bounds = (experience.low, -1), (experience.high, 1)
-    outside = (end is not None and bool((sign * (row[0] - end) > 0).any()) for end, sign in bounds)
-    return NO_VISIT_NEAR if vector and any(outside) else ""
-
-
-def _return_interval(
-    estimator: LeastSquaresEstimator, state: Any, level: float
-) -> tuple[tuple[float, float], str, bool]:
-    """Ends, a word where there are none or they are doubtful, and whether they hold here."""
-    try:
-        (low,), (high,) = estimator.return_interval([state], level)
-    except InputError as error:
-        return UNKNOWN, f"no interval of returns: {error.remedy}", False
-    return (float(low), float(high)), *estimator.calibrated(state, level)
+    return str(estimator.note(row[0])) if fitted else ""
 
 
 def answers_table(answers: list[Answer]) -> str:
     """Answers as a table, roll-outs below the estimates."""
     share = f"{100 * answers[0].level:.4g}%"
-    shapes = list(dict.fromkeys(name for each in answers for name in each.shapes))
-    heads = [f"{name}, {share}" for name in shapes]
-    lines = [["at", f"value, {share}", f"std, {share}", f"{share} of returns", *heads]]
+    lines = [["at", f"value, {share}", f"std, {share}", f"{share} of returns"]]
     notes = [""]
     for each in answers:
         name = each.state
         name = ", ".join(map(number, name)) if isinstance(name, list) else label_text(name)
-        extra = [each.shapes.get(shape, UNKNOWN) for shape in shapes]
-        lines.append([name, *map(_text, (each.value, each.std, each.return_interval, *extra))])
+        lines.append([name, *map(_text, (each.value, each.std, each.return_interval))])
         notes.append(each.note)
         if (sample := each.rollouts) is not None:
             lines.append(["roll-outs", *map(_text, (sample.mean, sample.std, sample.middle))])

@@ -36,7 +36,8 @@ FOLDS = 5
 FEWEST = 10  # segments; of fewer there are no folds
 WHOLE = 0.3  # a return may lack this share, and counts as whole
 MOST_ROWS = 60_000  # whose neighbours are asked, and whose held-out errors are
-LONG = 10  # segments that stay together in a sample
+MOST_WORK = 9e9  # rows² times coordinates: searching in many dimensions looks at nearly all
+LONG = 10  # segments that stay together in a sample of episodes
 WAVES = 400
 WIDTHS = (0.35, 0.8, 2.0)  # of waves, over the square root of the number of coordinates
 STRAIGHT = 0.1  # scale of the coordinates beside the waves
@@ -70,7 +71,7 @@ class Folds:
         self.fold = np.broadcast_to(own, moves.segments)[moves.segment]  #: of each row
         self.value = np.full(len(moves), constant_value(moves))  #: of the rows, held out
         self.end_value = np.full(len(moves.end_state), self.value[0])  #: where they were cut
-        self.sample = stretches(moves, rng)  #: rows of whole episodes, for slow methods
+        self.sample = some_rows(moves, rng)  #: for slow methods
 
     def others(self) -> Iterator[Mask]:
         """The rows that are not held out, of each fold."""
@@ -98,16 +99,22 @@ class Folds:
         self.end_value = held_out(base, self.moves.end_state, self.fold[self.moves.cut])
 
 
-def stretches(moves: EpisodeLog, rng: np.random.Generator) -> Mask:
-    """So many rows of whole episodes, or of long parts of them."""
+def some_rows(moves: EpisodeLog, rng: np.random.Generator) -> Integers:
+    """Rows of all episodes, or all rows of some where the values along an episode count.
+
+    Off-policy and for λ < 1 they do; then long parts of endless episodes are taken, too.
+    """
+    most = int(min(MOST_ROWS, (MOST_WORK / max(1, moves.state.shape[1])) ** 0.5))
+    if not (moves.off_policy or (moves.lam[~moves.terminated] != 1.0).any()):
+        return np.sort(rng.permutation(len(moves))[:most])
     ended = np.append(0, np.cumsum(moves.terminated | moves.cut)[:-1])  # episodes before each row
     first = moves.segment[np.searchsorted(ended, ended)]  # segment in which its episode began
     part = (moves.segment - first) // LONG
     group = np.cumsum(np.append(0, (np.diff(ended) != 0) | (np.diff(part) != 0)))
     size = np.bincount(group)
     order = rng.permutation(len(size))
-    kept = order[: max(1, int(np.searchsorted(np.cumsum(size[order]), MOST_ROWS, "right")))]
-    return np.isin(group, kept)
+    kept = order[: max(1, int(np.searchsorted(np.cumsum(size[order]), most, "right")))]
+    return np.flatnonzero(np.isin(group, kept))
 
 
 def held_out(base: Base, points: Array, fold: Integers) -> Array:
@@ -212,10 +219,10 @@ class Returns:
     """The mean return of neighbours in other episodes, by local lines."""
 
     def fit(self, moves: EpisodeLog, folds: Folds) -> None:
-        """Keep the returns by place; of very many rows, those of whole episodes."""
-        use = folds.sample & folds.whole
+        """Keep the returns by place."""
+        use = folds.sample[folds.whole[folds.sample]]
         segment = np.unique(moves.segment[use], return_inverse=True)[1]
-        returns, none = folds.returns[use], np.zeros(np.count_nonzero(use))
+        returns, none = folds.returns[use], np.zeros(len(use))
         self.near = Neighbours(moves.state[use], returns, none, segment)
         self._fold = np.ascontiguousarray(folds.fold[use][self.near.order])
         self._mean, self._folds = float(returns.mean()), folds.count

@@ -20,41 +20,36 @@ from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, RetvarError
 
 
-def sum_piece(
-    piece: Piece, number: int, states: int | None, settings: dict[str, Any]
-) -> tuple[Any, ...]:
+def sum_piece(piece: Piece, states: int | None, settings: dict[str, Any]) -> tuple[Any, ...]:
     """Sum a file; `settings` are those of :func:`retvar.estimate`.
 
     Returns its estimator, or None where it has no transition, its counts, the labels that it has
     numbered, and the ids of its entities and episodes.
     """
+    from retvar.estimation.estimate import Estimate
     from retvar.estimation.settings import Settings
 
     experience, ids = piece.open()
     if experience.labels is None and states is not None:
         experience.states = states
-    create, moves = Settings(experience, by="least_squares", **settings), experience.moves()
-    estimator: Any = create(next(moves.chunks(1))) if len(moves) else None
-    if estimator is not None:
-        estimator.begin(number)
-        estimator.read(moves)
-        estimator.moves = Moves()
-    return estimator, experience.counts, experience.labels, ids
+    found = Estimate(
+        experience, None, Monitor(), Settings(experience, by="least_squares", **settings)
+    )
+    found._read(experience.moves())
+    if found._estimator is not None:
+        found._estimator.moves = Moves()
+    return found._estimator, experience.counts, experience.labels, ids
 
 
-def observe_piece(
-    piece: Piece, number: int, names: Any, estimator: StateEstimator
-) -> tuple[Monitor, Any]:
+def observe_piece(piece: Piece, names: Any, estimator: StateEstimator) -> Monitor:
     """Visits and returns of a file whose state s is ``names[s]`` among all."""
-    experience, _ = piece.open()
-    monitor, estimator.moves = Monitor(), Moves()
-    for chunk in experience.moves().chunks():
+    monitor, moves = Monitor(), Moves()
+    for chunk in piece.open()[0].moves().chunks():
         if names is not None:
             chunk |= {name: names[chunk[name]] for name in ("state", "next_state")}
-        estimator.moves.append(chunk)
-    monitor.read(estimator, estimator.moves)
-    estimator.begin(number)
-    return monitor, estimator.observed
+        moves.append(chunk)
+    monitor.read(estimator, moves)
+    return monitor
 
 
 def learn_on_cluster(
@@ -71,39 +66,37 @@ def learn_on_cluster(
     for name in ("gamma", "lam"):
         if labels is not None and np.ndim(settings[name]):
             raise InputError(name, "one per state", "files number labels anew; use a column")
-    check, names, count = SplitCheck(pieces[0].roles), [], len(pieces)
+    check, names = SplitCheck(pieces[0].roles), []
     with connected(cluster, workers) as client:
-        rest: list[Any] = [[experience.states] * count, [settings] * count]
-        for k, part in enumerate(_mapped(client, sum_piece, pieces, *rest)):
-            own, counts, theirs, ids = part
-            check.add(pieces[k].file, ids)
+
+        def mapped(task: Any, *columns: Any, **same: Any) -> Iterator[Any]:
+            """Results of a function of every file, in their order."""
+            for future in client.map(task, pieces, *columns, **same, pure=False):
+                try:
+                    yield future.result()
+                except RetvarError:
+                    raise
+                except Exception as error:
+                    problem = f"a worker failed: {type(error).__name__}: {error}"
+                    raise RetvarError(f"{problem}; it needs the same retvar[cluster]") from None
+                future.release()
+
+        sums = mapped(sum_piece, states=experience.states, settings=settings)
+        for piece, (own, counts, theirs, ids) in zip(pieces, sums, strict=True):
+            check.add(piece.file, ids)
             names.append(_renumbered(labels, theirs))
             experience.counts.merge(counts)
             if own is not None:
                 estimator = estimator or StateEstimator(own.description, 1)
-                estimator.merge(own, names[k])
+                estimator.merge(own, names[-1])
             if progress is not None:
                 progress(experience.counts.transitions)
         if estimator is not None:
-            _ = estimator.solution, estimator.fit
-            rest = [names, [client.scatter(estimator, broadcast=True)] * count]
-            for seen, observed in _mapped(client, observe_piece, pieces, *rest):
+            _ = estimator.solution
+            whole = client.scatter(estimator, broadcast=True)
+            for seen in mapped(observe_piece, names, estimator=whole):
                 monitor.merge(seen)
-                estimator.add_returns(observed)
     found._estimator = estimator
-
-
-def _mapped(client: Any, task: Any, pieces: list[Piece], *rest: list[Any]) -> Iterator[Any]:
-    """Results of a function of every file and its number, in their order."""
-    for future in client.map(task, pieces, range(len(pieces)), *rest, pure=False):
-        try:
-            yield future.result()
-        except RetvarError:
-            raise
-        except Exception as error:
-            problem = f"a worker failed: {type(error).__name__}: {error}"
-            raise RetvarError(f"{problem}; it needs the same retvar[cluster]") from None
-        future.release()
 
 
 def _renumbered(labels: list[Any] | None, theirs: list[Any] | None) -> Any:

@@ -1,64 +1,66 @@
 """The law of the return and the shares of its variance from data: those of the empirical MDP.
 
-A functional f = E g(G) of the return from one state is linear in each row's distribution. Going
-forwards from that state, w₀ = g and wₖ₊₁(s′, z) = Σ b wₖ(s, c + dz) over the edges to s′; with
-W = Σ wₖ, what an edge of weight ω adds to f is
-
-    ω/Σω(s) · (E W(s, c + dG′) − W̄(s)),      W̄(s) the mean of this over the edges of s,
-
-and Σ of its squares over the rows is the variance of f. With λ < 1 the estimated value is part of
-c = R + γ′(1−λ′)J′; a second adjoint, of its derivative, adds what each row does to J.
+Its edges are transitions that are alike, and their weights the sums of importance ratios. Intervals
+come from a Bayesian bootstrap: in each of some draws every edge weighs a gamma variable with as
+many events as it stands for, and all is solved again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import t as student
 
 from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
-from retvar.estimation.returns import discounts
-from retvar.exact import Attribution, Solution, solve
+from retvar.estimation.sums import Sums
+from retvar.exact import Attribution, Solution
 from retvar.exact.attribution import attribution
-from retvar.exact.law import QUANTILES, Bracket, Law, law_of
+from retvar.exact.law import Answers, Bracket, Law, law_of
 from retvar.exact.law_bounds import SHARE
-from retvar.mdp import END, MDP
+from retvar.exact.law_operators import Columns, Steps, grid_like, spread
+from retvar.exact.moments import deviation
+from retvar.exact.solution import solve_weighted
+from retvar.mdp import END, MDP, WeightedEdges, weigh_edges
+from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
-from retvar.support.errors import InputError
-from retvar.support.format import align, number, visible
-from retvar.support.html import Shown, preformatted
-from retvar.td.jit import compiled
+from retvar.support.errors import InputError, RetvarError
+from retvar.support.format import number
 
 __all__ = ["Empirical", "LawEstimate"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MOST_EDGES = 20_000  # with more, rewards of a pair of states are gathered in bins
-BINS = 0.1, 0.2, 0.5, 1.0
+MOST_EDGES = 5_000  # with more, rewards of a pair of states are gathered in bins
+BINS = 1e-6, 0.1, 0.2, 0.5, 1.0, math.inf  # of the standard deviation within pairs
 TOLERANCE = {True: 1e-3, False: 0.03}  # of the empirical law, in std; with few edges it has atoms
 FEW_EDGES = 300
 BESIDE = 0.01  # std beside an atom
-SETTLED = 1e-3  # of the range of g that later steps may still add
-MOST_STEPS = 100_000
-TINY = 1e-300  # width of the cells of a return without spread
-SAMPLES = 50  # of the Bayesian bootstrap
+DRAWS, FEWEST_DRAWS = 100, 50
+POINTS = 65  # of the law of each draw
+ROOM = 5e7  # points of all laws
+TINY = 1e-300
+BUDGET = 5e8  # points of edges, over all steps of all draws
+HORIZONS = 4  # most steps of a draw
 FEWEST = 30  # observed returns that a law is compared with
 CONTRADICTED = 4.5  # standard errors
 FEW = f"no interval where fewer than {TAIL} independent events stand for the tail"
 NEW_ROWS = "rests on the rows read last: those of an earlier estimate are gone"
+NO_ROWS = "the rows are gone; estimate again from the log"
 
 
 class Rows(NamedTuple):
     """Transitions that are alike, as one row: columns of equal length."""
 
     state: Integers
+    action: Integers
     next_state: Integers  #: END at an end
     gamma: Array
     lam: Array
@@ -69,376 +71,336 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LawEstimate(Shown):
-    """The law of the return from one state, with intervals; `law` is that of the empirical MDP.
+class LawEstimate(Answers):
+    """The law of the return with intervals; `law` is that of the empirical MDP.
 
-    Answers have the names of :class:`retvar.Law` and of roll-outs; each is an estimate with its
-    interval, NaN where too few events stand for a tail.
+    Answers have the names of :class:`retvar.Law` and of roll-outs. Each is an estimate with its
+    interval, for one state or as arrays for all; ends are NaN where too few events stand for a tail.
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
     >>> found = rv.estimate(lake, gamma=0.99).law(14)
     >>> print(found.probability_below(0.5))
-    0.601 [0.550, 0.651]
+    0.601 [0.549, 0.651]
     """
 
-    law: Law  #: of the state
-    mean: Interval
-    std: Interval
+    law: Law
     level: float
-    notes: tuple[str, ...]
-    _all: Law  #: of all states that follow
-    _rows: Rows
+    _empirical: Empirical
+    _points: Array  # of returns [state, point]
+    _draws: Array  # ψ = E(x − G)₊ there [draw, state, point]
 
-    def probability_below(self, limit: float) -> Interval:
-        """Probability of a return below `limit`."""
-        limit = arguments.number("limit", limit)
+    def __len__(self) -> int:
+        return len(self.law)
+
+    def __getitem__(self, state: int | str) -> LawEstimate:
+        law = self.law[state]
+        at = [law.state if self.law.state is None else 0]
+        return replace(self, law=law, _points=self._points[at], _draws=self._draws[:, at])
+
+    @property
+    def name(self) -> str:
+        """The name of the state."""
+        return self.law.name
+
+    def _state_name(self, state: int) -> str:
+        return self.law.mdp.state_name(state)
+
+    @property
+    def mean(self) -> Interval:
+        """Expected return."""
+        return self._known("value")
+
+    @property
+    def std(self) -> Interval:
+        """Standard deviation of the return."""
+        return self._known("std")
+
+    def probability_below(self, limit: Any) -> Interval:
+        """Probability of a return below `limit`: one number, or one a state."""
+        limit = arguments.numbers("limit", limit, len(self))
         low, high = self._ends(self.law.probability_below(limit))
-        p = (low + high) / 2
-        size = self._size(limit, p)
-        if size * min(p, 1 - p) < TAIL:
-            return Interval(p, math.nan, math.nan)
-        return Interval(p, self._wilson(low, size)[0], self._wilson(high, size)[1])
+        p, size = (low + high) / 2, self._size(limit)
+        ends = self._wilson(low, size)[0], self._wilson(high, size)[1]
+        return self._interval(p, *ends, size * np.minimum(p, 1 - p))
 
     def quantile(self, share: float) -> Interval:
         """The return that a `share` of returns does not exceed."""
-        found, size = self.law.quantile(arguments.level("share", share)), self._size_at(share)
-        if size * min(share, 1 - share) < TAIL:
-            return self._interval(found.middle, math.nan, math.nan)
-        low, high = (self._ends(self.law.quantile(x)) for x in self._wilson(share, size))
-        return self._interval(found.middle, low[0], high[1])
+        found, size = self.law.quantile(share), self._size_at(share)
+        low, high = (self._ends(self.law.quantiles(x)) for x in self._wilson(share, size))
+        return self._interval(found.middle, low[0], high[1], size * min(share, 1 - share))
 
     def cvar(self, share: float = SHARE, tail: str = "lower") -> Interval:
         """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
         found, sign = self.law.cvar(share, tail), 1.0 if tail == "lower" else -1.0
-        at = share if sign > 0 else 1 - share
-        if self._size_at(at) * min(share, 1 - share) < TAIL:
-            return self._interval(found.middle, math.nan, math.nan)
-        q = self.law.quantile(at).middle
-        error = self._error(lambda z, h: np.maximum(sign * (q - z), 0.0) / share)
-        reach = self._z * error
-        return self._interval(found.middle, found.low - reach, found.high + reach)
-
-    def _ends(self, bracket: Bracket) -> tuple[float, float]:
-        """The bracket, where the law may have atoms and gaps; otherwise its middle is near."""
-        atoms = self._rows.state.size <= FEW_EDGES
-        return bracket if atoms else (bracket.middle, bracket.middle)
-
-    def _interval(self, *numbers: float) -> Interval:
-        """Returns, as exactly as the empirical law is known."""
-        h = 1e-4 * self.law.std.middle or 1.0
-        return Interval(*(round(x / h) * h if math.isfinite(x) else x for x in numbers))
+        p = share if sign > 0 else 1 - share
+        worst = np.max(self._points - self._draws / p, axis=2)
+        if sign < 0:  # the rest has the mean that makes it the mean of all, together
+            mean = self._points[:, -1] - self._draws[:, :, -1]
+            worst = (mean - p * worst) / share
+        reach = self._t * np.std(worst, axis=0, ddof=1)
+        events = self._size_at(p) * min(share, 1 - share)
+        return self._interval(found.middle, found.low - reach, found.high + reach, events)
 
     @property
-    def _z(self) -> float:
-        return float(norm.ppf(0.5 + self.level / 2))
-
-    def _error(self, g: Callable[..., Array]) -> float:
-        """Standard error of E g(G), for a function of the return and the width of a cell."""
-        return influence(self._all, self._rows, g)
-
-    def _size(self, limit: float, p: float) -> float:
-        """How many independent returns would tell P(G < limit) = p as well; 0: none do."""
-        error = self._error(lambda z, h: np.clip((limit - z) / h, 0.0, 1.0))
-        return p * (1 - p) / error**2 if error > 0 else 0.0
-
-    def _size_at(self, share: float) -> float:
-        """The same at a quantile: beside it, where it is an atom."""
-        low, high = self.law.quantile(share)
-        step = BESIDE * self.law.std.middle
-        sizes = []
-        for limit in (low - step, high + step):
-            p = self.law.probability_below(limit).middle
-            sizes.append(self._size(limit, p))
-        return min((size for size in sizes if size > 0), default=0.0)
-
-    def _wilson(self, p: float, size: float) -> tuple[float, float]:
-        """Wilson's interval of a share."""
-        share = self._z**2 / size
-        middle, root = p + share / 2, math.sqrt(share * p * (1 - p) + share**2 / 4)
-        return (middle - root) / (1 + share), (middle + root) / (1 + share)
-
-    def rows(self) -> dict[str, Interval]:
-        """What a summary shows, by name."""
-        quantiles = {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
-        lower, upper = self.cvar(), self.cvar(tail="upper")
-        tails = {f"CVaR {SHARE:.0%}": lower, f"upper CVaR {SHARE:.0%}": upper}
-        return {"mean": self.mean, "std": self.std, **quantiles, **tails}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: each answer as [estimate, low, high]."""
-        return {**{name: list(x) for name, x in self.rows().items()}, "notes": list(self.notes)}
-
-    def summary(self) -> str:
-        """Mean, std, quantiles and tails with their intervals."""
-        rows = self.rows()
-        lines = align([[name, str(x)] for name, x in rows.items()], left=True)
-        few = [FEW] if any(math.isnan(x.low) for x in rows.values()) else []
-        heading = f"return of {visible(self.law.name)}, with {self.level:.0%} intervals"
-        return "\n".join([heading, *lines, *few, *self.notes])
-
-    __str__ = summary
-
-    def _html(self) -> str:
-        return preformatted(self.summary())
-
-
-class Empirical:
-    """The empirical MDP of the rows that an estimate was made from."""
-
-    def __init__(self, found: Any) -> None:
-        self._found, self._estimator = found, found.estimator
-        if self._estimator.description.estimand == "off_policy_return":
-            remedy = "is not bounded by data; use the target's return"
-            raise InputError("estimand", "off_policy_return", remedy)
-
-    def law(self, state: int, level: float) -> LawEstimate:
-        """The law of the return from a state."""
-        solution, rows = self._solved(state, self._rewards())
-        law, estimator = law_of(solution, TOLERANCE[rows.state.size <= FEW_EDGES]), self._estimator
-        asked = np.array([state])
-
-        def known(what: str) -> Interval:
-            ends = estimator.interval(what=what, states=asked, level=level)
-            return Interval(*(float(x[0]) for x in (estimator.predict(asked, what), *ends)))
-
-        found = LawEstimate(law[0], known("value"), known("std"), level, (), law, rows)
-        return replace(found, notes=tuple(self._notes(found, state)))
-
-    def attribution(self, state: int, level: float) -> Attribution:
-        """The shares of the variance from a state, with intervals of a Bayesian bootstrap.
-
-        Each sample weighs the rows that are alike by a gamma variable of as many events; the mean
-        of their reward, and its variance, vary as those of so many normal numbers.
-        """
-        solution, rows = self._solved(state, self._pairs())
-        found, rng = attribution(solution, 0), np.random.default_rng(0)
-        if found.note:
-            return found
-        events = rows.weight**2 / rows.squares
-        shares = []
-        for _ in range(SAMPLES):
-            weight = rows.weight * rng.gamma(events) / events
-            reward = rows.reward + rows.reward_std * rng.normal(size=events.size) / np.sqrt(events)
-            spread = rows.reward_std * np.sqrt(rng.chisquare(np.maximum(events - 1, 1)))
-            other = rows._replace(
-                weight=weight, reward=reward, reward_std=spread / np.sqrt(np.maximum(events - 1, 1))
-            )
-            one = attribution(_solve(other, solution.mdp.state_names), 0)
-            if not one.note:
-                shares.append(one.by_edge)
-        by_state = [replace(found, by_edge=x).by_state for x in shares]
-        intervals = {}
-        for name, drawn in (("by_edge", shares), ("by_state", by_state)):
-            reach = norm.ppf(0.5 + level / 2) * np.std(drawn, axis=0, ddof=1)
-            centre = getattr(found, name)
-            intervals[name] = np.clip([centre - reach, centre + reach], 0.0, 1.0)
-        return replace(found, level=level, intervals=intervals)
-
-    # ------------------------------------------------------------------ rows
-
-    def _pairs(self) -> Rows:
-        """Rows of equal states and discounts, from the sums: reward and its std."""
-        parts = []
-        for sums in self._estimator.sums:
-            ends = np.where(sums.discount > 0, sums.next_state, END)
-            key = np.stack([sums.state, ends, sums.discount, sums.trace_discount])
-            (w, first, second), c = (sums.moment(1, b) for b in range(3)), sums.centre
-            columns = w, first + c * w, second + 2 * c * first + c**2 * w, sums.moment(2, 0)
-            parts.append(np.concatenate([key, columns]))
-        table = np.concatenate(parts, axis=1)
-        key, at = np.unique(table[:4], axis=1, return_inverse=True)
-        found = np.stack([np.bincount(at.ravel(), x) for x in table[4:]])
-        kept = found[0] > 0
-        (s, after, gamma, trace), (weight, first, second, squares) = key[:, kept], found[:, kept]
-        mean = first / weight
-        std = np.sqrt(np.maximum(second / weight - mean**2, 0.0))
-        lam = np.divide(trace, gamma, out=np.ones_like(gamma), where=gamma > 0)
-        s, after = s.astype(np.int64), after.astype(np.int64)
-        return Rows(s, after, gamma, lam, mean, std, weight, squares)
-
-    def _rewards(self) -> Rows:
-        """Rows of equal states, discounts and rewards, by a reading of the moves.
-
-        Many different rewards are gathered in bins, with their mean.
-        """
-        moves = self._estimator.moves
-        if not len(moves):
-            raise InputError("law", "no rows", "the rows are gone; estimate again from the log")
-        work, table = moves.in_database()
-        given = [name for name in ("gamma", "lam") if name in moves.columns]
-        keys = ", ".join(["state", "next_state", "terminated", *given])
-        rho = "rho" if "rho" in moves.columns else "1.0"
-        count = work.one(f"SELECT count(*) FROM (SELECT DISTINCT {keys}, reward FROM {table})")
-        bins = "reward"
-        if count > MOST_EDGES:
-            within = f"SELECT var_pop(reward) v, count(*) n FROM {table} GROUP BY {keys}"
-            width = math.sqrt(work.one(f"SELECT sum(v * n) / sum(n) FROM ({within})"))
-            for part in BINS:  # of the standard deviation within pairs
-                bins = f"round(reward / {part * width!r})"
-                alike = f"SELECT DISTINCT {keys}, {bins} FROM {table}"
-                if work.one(f"SELECT count(*) FROM ({alike})") <= MOST_EDGES:
-                    break
-        names = [*keys.split(", "), "weight", "first", "squares"]
-        columns = work.execute(
-            f"SELECT {keys}, sum({rho}) AS weight, sum({rho} * reward) AS first, "
-            f"sum({rho} * {rho}) AS squares FROM {table} GROUP BY {keys}, {bins} "
-            f"HAVING sum({rho}) > 0 ORDER BY {keys}, min(reward)"
-        ).fetchnumpy()
-        found = {name: np.asarray(columns[name]) for name in names}
-        ended, after = found["terminated"].astype(bool), found["next_state"].astype(np.int64)
-        gamma, lam = discounts(self._estimator, found, after)
-        reward = found["first"] / found["weight"]
-        ends = found["state"].astype(np.int64), np.where(ended, END, after)
-        sums = found["weight"], found["squares"]
-        return Rows(*ends, np.where(ended, 0.0, gamma), lam, reward, np.zeros_like(reward), *sums)
-
-    def _solved(self, state: int, rows: Rows) -> tuple[Solution, Rows]:
-        """The empirical MDP of the states that follow `state`, which is its first."""
-        solution = self._estimator.solution
-        value = solution.value
-        if np.isnan(value[state]):
-            raise InputError("state", state, f"has no estimate: {solution.note[state]}")
-        live = rows.next_state != END
-        ends = rows.state[live], rows.next_state[live]
-        graph = scipy.sparse.coo_array((np.ones(live.sum()), ends), shape=(value.size,) * 2)
-        order = scipy.sparse.csgraph.breadth_first_order(
-            graph.tocsr(), state, return_predecessors=False
-        )
-        holes = np.setdiff1d(order, rows.state)  # entered and never left: as in least squares
-        if holes.size:
-            known, ones = np.isfinite(value), np.ones(holes.size)
-            mean = np.average(value[known], weights=solution.visits[known])
-            columns = 0 * ones, ones, mean * ones, 0 * ones, ones, ones
-            rows = Rows(*map(np.append, rows, (holes, np.full_like(holes, END), *columns)))
-        number = np.full(value.size + 1, END)
-        number[order] = np.arange(order.size)
-        kept = np.flatnonzero(number[rows.state] >= 0)
-        kept = kept[np.argsort(number[rows.state[kept]], kind="stable")]  # as edges are sorted
-        ends = number[rows.state[kept]], number[rows.next_state[kept]]
-        own = Rows(*ends, *(np.asarray(x[kept]) for x in rows[2:]))
-        labels = self._found.experience.labels
-        names = [str(s) if labels is None else label_text(labels[s]) for s in order.tolist()]
-        return _solve(own, names), own
-
-    def _notes(self, found: LawEstimate, state: int) -> list[str]:
-        """Whether rows are missing, and whether observed returns contradict the law."""
-        notes = [NEW_ROWS] if len(self._estimator.moves) < self._estimator.steps else []
-        if self._estimator.off_policy:
+    def notes(self) -> list[str]:
+        """Whether rows are missing, and whether observed returns contradict the law of a state."""
+        estimator, state = self._empirical.estimator, self.law.state
+        notes = [NEW_ROWS] if len(estimator.moves) < estimator.steps else []
+        if estimator.off_policy or state is None:
             return notes
-        returns = self._estimator.returns_by_state.of(state)
+        returns = self._empirical.found.return_intervals.by_state.of(state)
         for share in (0.1, 0.5, 0.9) if returns.size >= FEWEST else ():
-            low, high = found.law.quantile(share)
+            low, high = self.law.quantile(share)
             least, most = np.mean(returns < low), np.mean(returns <= high)
-            noise = math.hypot(
-                math.sqrt(share * (1 - share) / returns.size),
-                found._error(lambda z, h, x=(low + high) / 2: np.clip((x - z) / h, 0.0, 1.0)),
-            )
-            if not least - CONTRADICTED * noise <= share <= most + CONTRADICTED * noise:
+            error = float(np.std(self._below(np.array([(low + high) / 2])), axis=0)[0])
+            noise = CONTRADICTED * math.hypot(math.sqrt(share * (1 - share) / returns.size), error)
+            if not least - noise <= share <= most + noise:
                 notes.append(
                     f"the data's own returns contradict this: {least:.0%} of {returns.size:,} "
                     f"lie below {number(low)}, not {share:.0%}; the states look non-Markov"
                 )
         return notes
 
+    @property
+    def _heading(self) -> str:
+        return f"{super()._heading}, with {self.level:.0%} intervals"
 
-def _solve(rows: Rows, names: Any) -> Solution:
-    """The solution of the MDP that the rows are edges of."""
-    n = len(names)
-    total = np.bincount(rows.state, rows.weight, n)
-    zero = np.zeros_like(rows.state)
-    lam = np.ones(n)
-    live = rows.next_state != END
-    lam[rows.next_state[live]] = rows.lam[live]
-    if np.any(np.abs(lam[rows.next_state[live]] - rows.lam[live]) > 1e-12):
-        raise InputError("lam", "of each row", "must be one number for each state arrived in")
-    probability = rows.weight / total[rows.state]
-    columns = rows.state, zero, rows.next_state, probability, rows.reward, rows.reward_std
-    mdp = MDP((*columns, rows.gamma), states=list(names), actions=["any"], lam=lam)
-    return solve(mdp)
+    def _known(self, what: str) -> Interval:
+        """An estimate of least squares with its interval."""
+        estimator, one = self._empirical.estimator, self.law.state
+        states = np.arange(len(self.law)) if one is None else np.array([one])
+        ends = estimator.interval(what=what, states=states, level=self.level)
+        return self._interval(estimator.predict(states, what), *ends)
 
+    def _interval(self, x: Any, low: Any, high: Any, events: Any = math.inf) -> Interval:
+        """Without ends where too few events stand for them; numbers for one state."""
+        ends = (np.where(np.asarray(events) >= TAIL, end, np.nan) for end in (low, high))
+        one, value = self.law.state, self._empirical.estimator.solution.value
+        known = np.isfinite(value if one is None else value[[one]])
+        found = [np.where(known, each, np.nan) for each in (x, *ends)]
+        return Interval(*(each if one is None else float(each[0]) for each in found))
 
-# ---------------------------------------------------------------------- influence
+    def _ends(self, bracket: Bracket) -> tuple[Array, Array]:
+        """The bracket, where the law may have atoms and gaps; otherwise its middle is near."""
+        low, high = (np.atleast_1d(x) for x in bracket)
+        few = self.law.mdp.edges.state.size <= FEW_EDGES
+        return (low, high) if few else ((low + high) / 2, (low + high) / 2)
 
+    @property
+    def _t(self) -> float:
+        return float(student.ppf(0.5 + self.level / 2, len(self._draws) - 1))
 
-def influence(law: Law, rows: Rows, g: Callable[..., Array]) -> float:
-    """Standard error of E g(G) of the first state of an empirical MDP."""
-    edges, bounds, H = law.solution._edges, law._bounds, law.solution._bootstrap
-    weight, squares = rows.weight[edges.number], rows.squares[edges.number]
-    points = bounds.points + law.solution.mean[:, None]
-    c = edges.reward + edges.gamma * (1 - edges.lam) * H[edges.next_state]
-    ends = np.where(edges.ends, -1, edges.next_state)
-    own = g(points[0], np.maximum(np.gradient(points[0]), TINY))
-    columns = edges.state, ends, edges.b, c, edges.decay
-    total = weights(points, columns, own, SETTLED)
-    share = np.diff(bounds._upper, axis=1) / np.diff(bounds.points, axis=1)
-    mass = np.maximum(np.diff(share, axis=1, prepend=0.0, append=1.0), 0.0)
-    mass /= mass.sum(axis=1, keepdims=True)
-    inner, slope = expectations(points, mass, columns, total)
-    total_weight = np.bincount(edges.state, weight, edges.n)
-    inner -= edges.expect(inner)[edges.state]
-    bent = edges.gamma * (1 - edges.lam)
-    if bent.any():
-        push = np.bincount(edges.next_state, edges.b * bent * slope, edges.n)
-        inverse = scipy.sparse.eye_array(edges.n) - edges.matrix(edges.gamma).T
-        adjoint = scipy.sparse.linalg.spsolve(inverse.tocsc(), push)
-        delta = edges.reward + edges.gamma * H[edges.next_state] - H[edges.state]
-        inner += adjoint[edges.state] * delta
-    events = total_weight**2 / np.bincount(edges.state, squares, edges.n)
-    factor = events / np.maximum(events - 1, 1.0)
-    added = factor[edges.state] * squares * (inner / total_weight[edges.state]) ** 2
-    return math.sqrt(added.sum())
+    def _below(self, limit: Array) -> Array:
+        """P(G < limit) in each draw [draw, state]: the slope of ψ where it lies."""
+        z, psi, rows = self._points, self._draws, np.arange(len(self))
+        x = np.asarray(limit)[:, None]
+        k = np.clip(np.sum(z <= x, axis=1) - 1, 0, z.shape[1] - 2)
+        gap = np.maximum(z[rows, k + 1] - z[rows, k], TINY)
+        slope = (psi[:, rows, k + 1] - psi[:, rows, k]) / gap
+        return np.clip(np.where((x > z[:, -1:])[:, 0], 1.0, slope) * (x >= z[:, :1])[:, 0], 0, 1)
 
+    def _size(self, limit: Array) -> Array:
+        """How many independent returns would tell P(G < limit) as well; 0: none do."""
+        drawn = self._below(limit)
+        p, variance = drawn.mean(axis=0), drawn.var(axis=0, ddof=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(variance > 0, p * (1 - p) / variance, 0.0)
 
-@compiled
-def weights(points: Any, edges: Any, own: Any, settled: Any) -> Any:
-    """W = Σ wₖ on the grids, from g on that of the first state."""
-    state, after, b, c, d = edges
-    n, m = points.shape
-    now, total = np.zeros((n, m)), np.zeros((n, m))
-    now[0] = own
-    most = own.max() - own.min()
-    for _ in range(MOST_STEPS):
-        new = np.zeros((n, m))
-        total += now
-        for e in range(b.size):
-            s, a, k = state[e], after[e], 0
-            if a < 0 or d[e] == 0:
-                continue
-            for j in range(m):
-                z = c[e] + d[e] * points[a, j]
-                while k < m - 2 and points[s, k + 1] <= z:
-                    k += 1
-                t = (z - points[s, k]) / max(points[s, k + 1] - points[s, k], TINY)
-                t = min(max(t, 0.0), 1.0)
-                new[a, j] += b[e] * ((1 - t) * now[s, k] + t * now[s, k + 1])
-        now = new
-        widest = 0.0
-        for s in range(n):
-            widest = max(widest, now[s].max() - now[s].min())
-        if widest <= settled * most:
-            break
-    return total
+    def _size_at(self, share: float) -> Array:
+        """The same at a quantile: beside it, where it is an atom."""
+        low, high = (np.atleast_1d(x) for x in self.law.quantile(share))
+        step = BESIDE * np.atleast_1d(self.law.std.middle)
+        sizes = np.stack([self._size(low - step), self._size(high + step)])
+        least = np.min(np.where(sizes > 0, sizes, np.inf), axis=0)
+        return np.where(np.isfinite(least), least, 0.0)
+
+    def _wilson(self, p: Any, size: Array) -> tuple[Array, Array]:
+        """Wilson's interval of a share."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = self._t**2 / size
+            middle, root = p + share / 2, np.sqrt(share * p * (1 - p) + share**2 / 4)
+            return (middle - root) / (1 + share), (middle + root) / (1 + share)
 
 
-@compiled
-def expectations(points: Any, mass: Any, edges: Any, total: Any) -> Any:
-    """E W(s, c + dG′) of each edge, and its derivative by c."""
-    state, after, b, c, d = edges
-    inner, slope = np.zeros(b.size), np.zeros(b.size)
-    m = points.shape[1]
-    for e in range(b.size):
-        s, a, k = state[e], after[e], 0
-        alone = a < 0 or d[e] == 0
-        for j in range(1 if alone else m):
-            z = c[e] if alone else c[e] + d[e] * points[a, j]
-            p = 1.0 if alone else mass[a, j]
-            while k < m - 2 and points[s, k + 1] <= z:
-                k += 1
-            width = max(points[s, k + 1] - points[s, k], TINY)
-            t = (z - points[s, k]) / width
-            u = min(max(t, 0.0), 1.0)
-            inner[e] += p * ((1 - u) * total[s, k] + u * total[s, k + 1])
-            if t == u:
-                slope[e] += p * (total[s, k + 1] - total[s, k]) / width
-    return inner, slope
+class Empirical:
+    """The empirical MDP of the rows that an estimate was made from."""
+
+    def __init__(self, found: Any) -> None:
+        self.found, self.experience, self.estimator = found, found.experience, found.estimator
+        if self.estimator.description.estimand == "off_policy_return":
+            remedy = "is not bounded by data; use the target's return"
+            raise InputError("estimand", "off_policy_return", remedy)
+        if not len(self.estimator.moves):
+            raise InputError("experience", "no rows", NO_ROWS)
+
+    def law(self, level: float) -> LawEstimate:
+        """The law of the return from every state."""
+        law, points, draws = self._laws
+        return LawEstimate(law, level, self, points, draws)
+
+    def check(self, state: int) -> int:
+        """The state, if it has an estimate."""
+        fit = self.estimator.solution
+        if np.isnan(fit.value[state]):
+            raise InputError("state", state, f"has no estimate: {fit.note[state]}")
+        return state
+
+    def attribution(self, state: int, level: float) -> Attribution:
+        """The shares of the variance from a state, with intervals."""
+        solution, draws = self._solutions
+        found = attribution(solution, state)
+        if found.note:
+            return found
+        drawn = [each for each in (attribution(draw, state) for draw in draws) if not each.note]
+        reach = float(student.ppf(0.5 + level / 2, len(drawn) - 1))
+        intervals = {}
+        for name in ("by_edge", "by_action", "by_state"):
+            centre = getattr(found, name)
+            error = reach * np.std([getattr(each, name) for each in drawn], axis=0, ddof=1)
+            intervals[name] = np.clip([centre - error, centre + error], 0.0, 1.0)
+        return replace(found, level=level, intervals=intervals)
+
+    @cached_property
+    def _solutions(self) -> tuple[Solution, list[Solution]]:
+        """The solution for attributions, and those of some draws."""
+        rows = self._rows(self._grouped(math.inf))
+        solution = self._solved(rows)
+        return solution, list(_draws(solution, rows, FEWEST_DRAWS))
+
+    @cached_property
+    def _laws(self) -> tuple[Law, Array, Array]:
+        """The law of every state; and those of draws, on coarser grids.
+
+        A draw starts from the law of the data, with its own mean and std.
+        """
+        rows = self._rows(self._by_reward())
+        rows = rows._replace(reward_std=0.0 * rows.reward)
+        solution = self._solved(rows)
+        law = law_of(solution, TOLERANCE[rows.state.size <= FEW_EDGES])
+        z, n = law._bounds.points, len(law)
+        points = grid_like(z, np.ones((n, z.shape[1] - 1)), z[:, 0], z[:, -1], POINTS)
+        pairs = zip(points, z, law._bounds.above, strict=True)
+        above = np.array([np.interp(*each) for each in pairs])
+        decay = solution._edges.matrix(solution._edges.decay)
+        horizon = float(np.max(Resolvent(decay).solve(np.ones(n)).x))
+        times = int(np.clip(ROOM / (n * POINTS), FEWEST_DRAWS, DRAWS))
+        most = BUDGET / (times * POINTS * rows.state.size)
+        count, everywhere = int(min(max(most, 16), HORIZONS * horizon + 8)), np.arange(n)
+        draws = []
+        for draw in _draws(solution, rows, times):
+            spreads = np.stack([draw.std, solution.std])
+            ratio = np.divide(*spreads, out=np.ones(n), where=(spreads > 0).all(axis=0))
+            shift = draw.mean - solution.mean
+            start = Columns(everywhere, everywhere, np.ones(n), ratio, shift)
+            own = spread(points, start, above) - shift[:, None] * (points > 0)
+            epsilon = deviation(draw._edges, draw.value, solution.mean)
+            steps = Steps.of(draw._edges, epsilon, draw.variance, 1).above
+            shift = draw._edges.expect(epsilon)[:, None] * (points > 0)
+            for _ in range(count):
+                own = spread(points, steps, own) - shift
+            draws.append(own + np.maximum(points, 0.0))
+        return law, points + solution.mean[:, None], np.array(draws)
+
+    # ------------------------------------------------------------------ rows
+
+    def _by_reward(self) -> Rows:
+        """Rows of equal rewards, too; many different ones are gathered in bins, with their mean."""
+        pairs = self._grouped(math.inf, actions=False)
+        within = math.sqrt(np.average(pairs.reward_std**2, weights=pairs.weight))
+        for part in BINS if within > 0 else ():
+            rows = self._grouped(part * within, actions=False, most=MOST_EDGES)
+            if rows is not None:
+                return rows
+        return pairs
+
+    def _grouped(self, width: float, actions: bool = True, most: int | None = None) -> Any:
+        """Rows that are alike, rewards within `width` together; None for more than `most`."""
+        estimator, sums, least = self.estimator, Sums(), self.estimator.rewards[0]
+        bins = 1 if math.isinf(width) else int((estimator.rewards[1] - least) / width) + 2
+        taken = self._actions if actions else 1
+        for chunk in estimator.moves.chunks():
+            rows = estimator._rows(chunk)
+            code = np.where(rows["terminated"], 0, rows["next_state"].astype(np.int64) + 1)
+            action = chunk["action"] if taken > 1 else 0
+            place = 0 if bins == 1 else np.round((rows["reward"] - least) / width).astype(np.int64)
+            given = {name: rows[name] for name in ("state", "reward", "gamma", "lam")}
+            given["rho"] = rows.get("rho", 1.0)
+            sums.add(next_state=(code * taken + action) * bins + place, **given)
+            if most is not None and len(sums) > most:
+                return None
+        (w, first, second), c = (sums.moment(1, b) for b in range(3)), sums.centre
+        code, gamma = sums.next_state // bins, sums.discount
+        lam = np.divide(sums.trace_discount, gamma, out=np.ones_like(gamma), where=gamma > 0)
+        kept = w > 0
+        safe = np.where(kept, w, 1.0)
+        mean, std = first / safe, np.sqrt(np.maximum(second / safe - (first / safe) ** 2, 0.0))
+        ends = code // taken - 1
+        after = np.where(ends >= 0, ends, END)
+        columns = sums.state, code % taken, after, gamma, lam, c + mean, std, w, sums.moment(2, 0)
+        return Rows(*(x[kept] for x in columns))
+
+    @property
+    def _actions(self) -> int:
+        """How many actions the rows tell of; 1 where they do not."""
+        moves = self.estimator.moves
+        if "action" not in moves.columns:
+            return 1
+        return 1 + max(int(chunk["action"].max()) for chunk in moves.chunks())
+
+    def _rows(self, rows: Rows) -> Rows:
+        """Rows sorted by state and action; states without an estimate end, as in least squares.
+
+        There follows the mean of the others.
+        """
+        fit = self.estimator.solution
+        known = np.isfinite(fit.value)
+        holes = np.flatnonzero(~known)
+        kept = known[rows.state]
+        mean = np.average(fit.value[known], weights=fit.visits[known]) if known.any() else 0.0
+        ones = np.ones(holes.size)
+        own = holes, 0 * holes, END + 0 * holes, 0 * ones, ones, mean * ones, 0 * ones, ones, ones
+        columns = [np.append(x[kept], y) for x, y in zip(rows, own, strict=True)]
+        order = np.lexsort((columns[1], columns[0]))
+        return Rows(*(x[order] for x in columns))
+
+    def _solved(self, rows: Rows) -> Solution:
+        """The solution of the MDP that the rows are edges of."""
+        experience, n = self.experience, self.estimator.solution.value.size
+        labels, names = experience.labels, experience.actions
+        states = [str(s) if labels is None else label_text(labels[s]) for s in range(n)]
+        count = int(rows.action.max(initial=0)) + 1
+        actions = [str(names[a] if names else a) for a in range(count)] if count > 1 else ["any"]
+        pair = rows.state * count + rows.action
+        total = np.bincount(pair, rows.weight, n * count)
+        pi = total.reshape(n, count) / np.bincount(rows.state, rows.weight, n)[:, None]
+        mdp = MDP(
+            (*rows[:3], rows.weight / total[pair], rows.reward, rows.reward_std, rows.gamma),
+            states=states,
+            actions=actions,
+            policies={"of the data": pi},
+        )
+        edges = weigh_edges(mdp)
+        return solve_weighted(mdp, replace(edges, lam=rows.lam[edges.number]), None)
+
+
+def _draws(solution: Solution, rows: Rows, times: int) -> Iterator[Solution]:
+    """Solutions of a Bayesian bootstrap.
+
+    Shares of edges vary as those of so many events, with the variance of n − 1; the mean of the
+    rewards of an edge, and their variance, as those of normal numbers.
+    """
+    edges, rng = solution._edges, np.random.default_rng(0)
+    rows = Rows(*(x[edges.number] for x in rows))
+    s, events = edges.state, rows.weight**2 / rows.squares
+    n = np.bincount(s, rows.weight, edges.n) ** 2 / np.bincount(s, rows.squares, edges.n)
+    shape = events * np.maximum(1 - 2 / n, 0.1)[s]
+    degrees = np.maximum(events - 1, 1)
+    for _ in range(times):
+        weight = np.maximum(rows.weight * rng.gamma(shape) / shape, 1e-290)
+        reward = edges.reward + edges.reward_std * rng.normal(size=s.size) / np.sqrt(events)
+        std = edges.reward_std * np.sqrt(rng.chisquare(degrees) / degrees)
+        b = weight / np.bincount(s, weight, edges.n)[s]
+        drawn: WeightedEdges = replace(edges, b=b, reward=reward, reward_std=std)
+        with contextlib.suppress(RetvarError):  # that some draws never end
+            yield solve_weighted(solution.mdp, drawn, None)

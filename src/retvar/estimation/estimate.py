@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,13 @@ from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
 from retvar.estimation.empirical import Empirical, LawEstimate
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator, refuse_discounts
+from retvar.estimation.least_squares_estimator import (
+    LeastSquaresEstimator,
+    ReturnIntervals,
+    refuse_discounts,
+)
 from retvar.estimation.returns import Monitor
-from retvar.estimation.states import StateEstimator, refuse_gaps
+from retvar.estimation.states import StateEstimator, refuse_many
 from retvar.exact import Attribution
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves, uninterrupted
@@ -60,7 +65,6 @@ class Estimate(Shown):
         self._estimator = estimator
         self._create = create  # makes the estimator from the first rows
         self._monitor, self._unmonitored = monitor, Moves() if moves is None else moves
-        self._checked: Check | None = None
 
     @property
     def monitor(self) -> Monitor:
@@ -78,13 +82,12 @@ class Estimate(Shown):
             raise InputError("experience", self.experience.name, remedy)
         return self._estimator
 
-    @property
+    @cached_property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
         data = results.dataset(self)
         data.attrs["self_check"] = str(self.self_check)
-        if self.warnings:
-            data.attrs["warnings"] = "\n".join(self.warnings)
+        data.attrs["warnings"] = "\n".join(self.warnings)
         return data
 
     # ------------------------------------------------------------------ questions
@@ -150,18 +153,21 @@ class Estimate(Shown):
         """
         return answer_at(self, state, level)
 
-    def law(self, state: Any, *, level: float | None = None) -> LawEstimate:
-        """The law of the return from a state: probabilities, quantiles and CVaR, with intervals.
+    def law(self, state: Any = None, *, level: float | None = None) -> LawEstimate:
+        """The law of the return: probabilities, quantiles and CVaR, with intervals.
 
-        It is that of the empirical MDP, whose states are taken to be Markov. Needs states, and
-        ``by="least_squares"``.
+        From one state, or from all as arrays where none is named. It is that of the empirical MDP,
+        whose states are taken to be Markov. Needs states, and ``by="least_squares"``.
 
         >>> import retvar as rv
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
         >>> print(rv.estimate(lake, gamma=0.9).law(14).probability_below(0.5))
-        0.623 [0.572, 0.671]
+        0.623 [0.573, 0.671]
         """
-        return Empirical(self).law(*self._one_state(state, level))
+        empirical, level = self._empirical, self._level(level)
+        if state is None:
+            return empirical.law(level)
+        return empirical.law(level)[empirical.check(self._number(state))]
 
     def attribution(self, state: Any, *, level: float | None = None) -> Attribution:
         """Where the variance from a state arises: shares of states and of steps, with intervals.
@@ -172,40 +178,51 @@ class Estimate(Shown):
         >>> [(x.state, x.next_state, round(x.share, 2)) for x in found.top(2)]
         [('14', 'end', 0.68), ('14', '13', 0.13)]
         """
-        return Empirical(self).attribution(*self._one_state(state, level))
+        empirical = self._empirical
+        return empirical.attribution(empirical.check(self._number(state)), self._level(level))
 
-    def _one_state(self, state: Any, level: float | None) -> tuple[int, float]:
-        """The number of a state, and the level of its intervals."""
+    @cached_property
+    def _empirical(self) -> Empirical:
         if not isinstance(self.estimator, StateEstimator):
             remedy = 'needs states and by="least_squares"; for observations see retvar.rollouts'
             raise InputError("experience", self.experience.name, remedy)
-        level = self._monitor.level if level is None else arguments.level("level", level)
-        return int(find_state(self.experience, state, self.estimator.features[0].states)), level
+        return Empirical(self)
+
+    def _level(self, level: float | None) -> float:
+        return self._monitor.level if level is None else arguments.level("level", level)
+
+    def _number(self, state: Any) -> int:
+        return int(find_state(self.experience, state, self.estimator.features[0].states))
 
     def return_interval(
         self, states: Any = None, level: float = 0.9, *, above: bool = False
     ) -> Any:
         """Where the return from each of `states` (default: all) will fall with this probability.
 
-        Calibrated on returns that the fit has not seen, so that it holds on average over visited
-        states. With `above`, the number that the return exceeds with this probability. Needs
-        ``by="least_squares"`` and on-policy data.
+        In a state with enough returns it ends at their quantiles; elsewhere it holds on average
+        over visited states. With `above`, the number that the return exceeds with this probability.
+        Needs ``by="least_squares"`` and on-policy data.
         """
         if not isinstance(self.estimator, LeastSquaresEstimator):
             raise InputError("by", "'td'", 'return intervals need by="least_squares"')
-        return self.estimator.return_interval(self._column(states)[0], level, above=above)
+        ends = self.return_intervals.interval(self._column(states)[0], level, above)
+        return ends[0] if above else tuple(ends)
 
-    @property
+    @cached_property
+    def return_intervals(self) -> ReturnIntervals:
+        """What :meth:`return_interval` rests on."""
+        return ReturnIntervals(self.estimator, self.monitor)
+
+    @cached_property
     def self_check(self) -> Check:
         """Whether value and std agree with the data's own returns; not off-policy.
 
         They disagree where states are not Markov, or where the estimates have not converged.
         """
-        if self._checked is None:
-            self._checked = self_check(self)
-            if self._checked.warning:
-                log.warning("%s: %s", self.experience.name, self._checked.warning)
-        return self._checked
+        found = self_check(self)
+        if found.warning:
+            log.warning("%s: %s", self.experience.name, found.warning)
+        return found
 
     @property
     def warnings(self) -> list[str]:
@@ -232,21 +249,17 @@ class Estimate(Shown):
 
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
-        data, rows = self.data, arguments.integer("rows", rows, 0)
-        return (
-            f"{results.describe_data(data, self.experience.counts)}\n\n{results.table(data, rows)}"
-        )
+        rows, counts = arguments.integer("rows", rows, 0), self.experience.counts
+        told, table = results.describe_data(self.data, counts), results.table(self.data, rows)
+        return f"{told}\n\n{table}"
 
     def __repr__(self) -> str:
         done = count(self.estimator.steps, "transition")
         return f"Estimate({visible(self.experience.name)}: {done}; {self.estimator!r})"
 
     def _html(self) -> str:
-        data = results.brief_dataset(self)
-        if isinstance(self.estimator, StateEstimator) or self._checked is not None:
-            data.attrs["self_check"] = str(self.self_check)
-        title, *told = results.describe_data(data, self.experience.counts).splitlines()
-        found = results.table_rows(data, MOST)
+        title, *told = results.describe_data(self.data, self.experience.counts).splitlines()
+        found = results.table_rows(self.data, MOST)
         heading, *rows = found.lines
         text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
         shown = html_table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
@@ -294,70 +307,88 @@ class Estimate(Shown):
         if progress is not None and not callable(progress):
             raise InputError("progress", literal(progress), "must be a function of a number")
         try:
-            if self._at_rest:
-                self._read(self.experience.moves(progress=progress))
+            if self.experience.endless and self._by == settings.TD:
+                self._learn_along(progress)
             else:
-                with contextlib.closing(self.experience.chunks()) as stream:
-                    for chunk in stream:
-                        with uninterrupted():
-                            self.update(chunk)
-                        if progress is not None:
-                            progress(self.experience.counts.transitions)
+                self._read(self.experience.moves(progress=progress))
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
-            error.estimate = self if self._kept() else None  # type: ignore[attr-defined]
+            if not (self.experience.is_log or len(self._unmonitored)):
+                with contextlib.suppress(RetvarError):
+                    self._read(self.experience.moves())  # what an environment gave before
+            known = self._estimator is not None and self._estimator.steps > 0
+            error.estimate = self if known else None  # type: ignore[attr-defined]
             raise
 
     @property
-    def _at_rest(self) -> bool:
-        """Whether the data is read as a table, and not along the stream."""
-        kind = self._create if self._estimator is None else self._estimator
-        return bool(kind.by == settings.LEAST_SQUARES)
+    def _by(self) -> str:
+        return str((self._create if self._estimator is None else self._estimator).by)
 
-    def _kept(self) -> bool:
-        """Whether there is something to show of an environment that has failed."""
-        if self._at_rest and self.experience.is_log:
-            return False
-        if self._at_rest and self._estimator is None:
-            with contextlib.suppress(RetvarError):
-                self._read(self.experience.moves())
-        return self._estimator is not None and self._estimator.steps > 0
+    def _learn_along(self, progress: Progress | None) -> None:
+        """Learn from a stream, of which nothing but the last rows is kept."""
+        with contextlib.closing(self.experience.chunks()) as stream:
+            for chunk in stream:
+                with uninterrupted():
+                    self.update(chunk)
+                if progress is not None:
+                    progress(self.experience.counts.transitions)
 
     def _read(self, moves: Moves) -> None:
         """Estimate from a table."""
         if not len(moves):
             return
-        if self.experience.states is not None and not self.experience.fixed_states:
-            refuse_gaps(self.experience.states, len(moves))
-        estimator = self._estimator
-        if estimator is None:
-            estimator = self._create(next(moves.chunks(FIRST[self.experience.is_log])))
+        largest = 0
+        if self.experience.width is None:
+            work, table = moves.in_database()
+            largest = work.one(f"SELECT max(greatest(state, next_state)) FROM {table}")
+        first = next(moves.chunks(FIRST[self.experience.is_log]))
+        estimator, self._unmonitored = self._with_room(first, largest, len(moves)), moves
         if isinstance(estimator, LeastSquaresEstimator):
             estimator.read(moves)
-        else:
+        self._estimator = estimator
+        if self._by == settings.TD:
             for chunk in moves.chunks():
-                self._learn(estimator, chunk)
-        self._estimator, self._unmonitored = estimator, moves
+                self._learn(chunk)
+            _ = self.monitor
 
     def update(self, chunk: Chunk) -> None:
         """Learn from a chunk of a stream, with ``by="td"``; its returns are looked at later."""
         if not isinstance(chunk, Mapping) or "reward" not in chunk:
             raise InputError("chunk", type(chunk).__name__, "must be columns with a reward")
-        if self._at_rest:
+        if self._by != settings.TD:
             remedy = 'reads a log as a whole; by="td" learns on, or estimate again'
-            raise InputError("by", "least_squares", remedy)
-        if len(chunk["reward"]):
-            self._checked = None
-            self._estimator = self._estimator or self._create(chunk)
-            self._learn(self._estimator, chunk)
-            self._unmonitored.append(chunk)
-            if self.experience.endless and len(self._unmonitored) >= CHUNK:
-                _ = self.monitor
+            raise InputError("by", self._by, remedy)
+        if not (rows := len(chunk["reward"])):
+            return
+        largest = 0
+        if self.experience.width is None:
+            largest = max(np.max(chunk["state"]), np.max(chunk["next_state"]))
+        self._estimator = self._with_room(chunk, largest, rows)
+        self._learn(chunk)
+        self._unmonitored.append(chunk)
+        for name in ("data", "self_check"):
+            self.__dict__.pop(name, None)
+        if self.experience.endless and len(self._unmonitored) >= CHUNK:
+            _ = self.monitor
 
-    def _learn(self, estimator: OnlineEstimator, chunk: Chunk) -> None:
-        refuse_discounts(estimator.description, chunk)
-        settings.grow_table(estimator, chunk, self.experience)
-        estimator.update_many(chunk, on_error="skip")
+    def _with_room(self, first: Chunk, largest: int, rows: int) -> Any:
+        """The estimator, with room for the largest state of so many rows."""
+        experience, estimator, states = self.experience, self._estimator, None
+        if experience.width is None:
+            states = experience.states or int(largest) + 1
+            if largest >= states:
+                raise InputError("state", int(largest), f"unknown; states are 0 to {states - 1}")
+            if not experience.fixed_states:
+                refuse_many(states, rows + (0 if estimator is None else estimator.steps))
+        if estimator is None:
+            return self._create(first, states)
+        if states is not None and states > estimator.features[0].states:
+            estimator.grow(states)
+        return estimator
+
+    def _learn(self, chunk: Chunk) -> None:
+        refuse_discounts(self.estimator.description, chunk)
+        self.estimator.update_many(chunk, on_error="skip")
 
 
 def estimate(
@@ -441,6 +472,12 @@ def estimate(
     True
     """
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
+    given = {name: x for name, x in locals().items() if name != "experience"}
+    if experience.rewards:
+        from retvar.estimation.several import SeveralEstimate
+
+        settings.refuse("is for one reward; leave it out", {"resume": resume, "cluster": cluster})
+        return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,18 +69,18 @@ def to_notes(found: Any) -> dict[str, Any]:
     """JSON data to save with the estimator of an estimate: kind of states, visits and counts."""
     monitor, experience = found.monitor, found.experience
     counts, labels = experience.counts, experience.labels
-    return {
+    return {name: getattr(experience, name) for name in KIND} | {
         "level": monitor.level,
-        "width": experience.width,
-        "names": experience.names,
-        "grid": experience.grid,
         "labels": None if labels is None else [_plain(each) for each in labels],
         "actions": experience.pairs,
         "visits": monitor.visits.to_dict(),
         "off_policy": monitor.off_policy,
         "remarks": list(monitor.remarks),
-        "counts": {name: x for name, x in vars(counts).items() if isinstance(x, int | float)}
-        | {name: dict(getattr(counts, name)) for name in REASONS},
+        "counts": {
+            name: x
+            for name, x in vars(counts).items()
+            if isinstance(x, int | float) or name in REASONS
+        },
     }
 
 
@@ -99,14 +100,11 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
     if not isinstance(notes, dict):
         raise InputError("resume", path, "was not written by estimate")
     own = json.loads(json.dumps({name: getattr(experience, name) for name in KIND}))
-    alike = all(notes.get(name, own[name]) == own[name] for name in KIND)
     labels = notes["labels"] and [tuple(x) if isinstance(x, list) else x for x in notes["labels"]]
-    known = experience.states is not None  # and so are all labels
-    if (
-        not alike
-        or (labels is None) != (experience.labels is None)
-        or (known and experience.labels != labels)
-    ):
+    other = any(notes[name] != own[name] for name in KIND)
+    other |= (labels is None) != (experience.labels is None)
+    other |= experience.states is not None and experience.labels != labels  # all are known
+    if other:
         raise InputError("resume", path, f"has other states than {experience.name}")
     if labels is not None:
         experience.labels[:] = labels  # numbered as before
@@ -114,10 +112,7 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
     monitor.off_policy = bool(notes["off_policy"])
     monitor.visits = Visits(**notes["visits"])
     for name, saved in notes["counts"].items():
-        if name in REASONS:
-            getattr(experience.counts, name).update(saved)
-        else:
-            setattr(experience.counts, name, saved)
+        setattr(experience.counts, name, Counter(saved) if name in REASONS else saved)
     return monitor
 
 

@@ -12,19 +12,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.return_intervals import Calibration, few_values
+from retvar.estimation.return_intervals import Calibration, ReturnsByState, few_values
 from retvar.estimation.returns import OwnDiscounts, discounts
-from retvar.experience.moves import Moves
-from retvar.experience.stream import LARGEST_RATIO, LARGEST_REWARD
+from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, Chunk, Moves
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.td.learners import Learner, from_dict
 
 Array = NDArray[np.float64]
-Chunk = dict[str, NDArray[Any]]
 QUANTITIES = ("value", "variance", "std")
-FORMAT = 1  # of saved files
+FORMAT = 2  # of saved files
+RANGE = "returns take few values: the interval is their range"
+OFF_POLICY = "returns of the target policy are not observed"
 LIMITS = {
     "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
     "rho": (0.0, LARGEST_RATIO),
@@ -61,10 +61,7 @@ class LeastSquaresEstimator(OwnDiscounts):
     add: Any
     _all_states: Any  # the states that are meant where none is named
     _look_up: Any  # everything that is known, and where a column of states is in it
-    _fitted: Any  # value and std for a column of states, from the part that does not calibrate
-    calibration: Any  # scores of the returns that the fit has not seen
-    _cut_off: Any  # whether much of each of them was cut off
-    returns_by_state: Any = None  # returns that calibrate, where there are states
+    calibrated: Any  # what return intervals rest on, from observed returns
     _saved: Any  # header and arrays of a file
     _restore: Any  # takes them from there
 
@@ -72,7 +69,6 @@ class LeastSquaresEstimator(OwnDiscounts):
         self.description = learner
         self.steps = 0  #: transitions added
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
-        self.rewards = math.inf, -math.inf  # the smallest and the largest that were added
         self.off_policy = False  # returns of the target policy are not observed
 
     def read(self, moves: Moves) -> None:
@@ -83,12 +79,11 @@ class LeastSquaresEstimator(OwnDiscounts):
     def _rows(self, chunk: Chunk) -> Chunk:
         """The columns that are used: at an end the next state is the state, and γ and λ are 0."""
         refuse_discounts(self.description, chunk)
-        n, state = len(chunk["reward"]), np.asarray(chunk["state"])
-        none = np.zeros(n, dtype=bool)
+        state, none = np.asarray(chunk["state"]), np.zeros(len(chunk["reward"]), dtype=bool)
         rows: Chunk = {n: np.asarray(chunk.get(n, none), bool) for n in ("terminated", "truncated")}
         rows |= {n: np.asarray(chunk[n], np.float64) for n in ("reward", "rho") if n in chunk}
         ended = rows["terminated"]
-        at_end = ended.reshape(n, *[1] * (state.ndim - 1))
+        at_end = ended.reshape(-1, *[1] * (state.ndim - 1))
         follows = np.where(at_end, state, np.asarray(chunk["next_state"]))
         for name, own in zip(("gamma", "lam"), discounts(self, chunk, follows), strict=True):
             rows[name] = np.where(ended, 0.0, own)
@@ -101,12 +96,10 @@ class LeastSquaresEstimator(OwnDiscounts):
                 raise InputError(name, bad.flat[0], remedy)
         return rows
 
-    def _see(self, rewards: Any, rows: int) -> None:
-        """Count rows, widen the range of rewards, and discard what was computed without them."""
-        low, high = self.rewards
+    def _count(self, rows: int) -> None:
+        """Count rows that were added, and discard what was computed without them."""
         self.steps += rows
-        self.rewards = min(low, float(np.min(rewards))), max(high, float(np.max(rewards)))
-        for name in ("calibration", *self.computed):
+        for name in self.computed:
             self.__dict__.pop(name, None)
 
     # ------------------------------------------------------------------ estimates
@@ -149,66 +142,8 @@ class LeastSquaresEstimator(OwnDiscounts):
         self.add_errors(states)
         found, at = self._look_up(states)
         ends = found.value_interval(level) if what == "value" else found.std_interval(level)
-        low, high = (end[at] for end in ends)
-        if what == "variance":
-            low, high = low**2, high**2
+        low, high = (end[at] ** (2 if what == "variance" else 1) for end in ends)
         return (low, high) if state is None else (float(low[0]), float(high[0]))
-
-    # ------------------------------------------------------------------ return intervals
-
-    @property
-    def possible_returns(self) -> tuple[float, float]:
-        """Bounds on returns made of rewards like those seen; infinite if γ is 1."""
-        gamma, (low, high) = float(self.gammas.max()), self.rewards
-        plain = self.description.estimand != "off_policy_return" and bool((self.lams == 1.0).all())
-        if not (plain and gamma < 1.0 and low <= high):
-            return -math.inf, math.inf
-        horizon = 1.0 / (1.0 - gamma)
-        return min(low, low * horizon), max(high, high * horizon)
-
-    def _lacking(self, level: float, sides: int = 2) -> str:
-        """Why there are no return intervals of this level; empty where there are."""
-        if self.off_policy:
-            return "returns of the target policy are not observed"
-        needed, known = Calibration.needed(level, sides), self._cut_off().size
-        few = f"{100 * level:.4g}% needs {needed:,} calibration returns; there are {known:,}"
-        return few if known < needed else ""
-
-    def return_interval(
-        self, states: Any = None, level: float = 0.9, *, above: bool = False
-    ) -> Any:
-        """Lower and upper end for new returns; with `above`, a lower limit alone.
-
-        In states with enough calibration returns it holds there, elsewhere on average over states.
-        """
-        level, above = arguments.level("level", level), arguments.flag("above", above)
-        if lacking := self._lacking(level, 1 if above else 2):
-            field, given = ("experience", "off-policy") if self.off_policy else ("level", level)
-            raise InputError(field, given, lacking)
-        states = self._all_states() if states is None else states
-        value, std = self._fitted(states)
-        ends = self.calibration.interval(value, std, level, above)
-        ends = [np.clip(end, *self.possible_returns) for end in ends]
-        if (by_state := self.returns_by_state) is not None:
-            at = np.asarray(states, dtype=np.intp)
-            own = by_state.interval(at, level, above)
-            ends = [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, ends, strict=True)]
-        return ends[0] if above else tuple(ends)
-
-    def calibrated(self, state: Any, level: float) -> tuple[str, bool]:
-        """A word on the return interval of a state; and whether it rests on its own returns."""
-        own, doubt = self.returns_by_state, ""
-        if self.calibration.note:
-            doubt = "interval of returns doubtful: many were cut off"
-        if own is not None and np.isfinite(own.interval(np.array([state]), level)[0][0]):
-            return doubt or few_values(own.of(state), level), True
-        return doubt or few_values(self.calibration.scores, level), False
-
-    def return_interval_note(self, level: float = 0.9) -> str:
-        """Why return intervals of this level are missing or doubtful; otherwise empty."""
-        if lacking := self._lacking(arguments.level("level", level)):
-            return f"none: {lacking}"
-        return Calibration(np.zeros(0), 0.0, float(self._cut_off().mean())).note
 
     # ------------------------------------------------------------------ files
 
@@ -237,3 +172,59 @@ class LeastSquaresEstimator(OwnDiscounts):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.steps:,} steps>"
+
+
+class ReturnIntervals:
+    """Where returns will fall, by the returns that were observed.
+
+    A state with enough of its own gets their quantiles, which hold there. Elsewhere value and std
+    are scaled by the scores of all returns, so that the intervals hold on average over places;
+    where returns take few values these say little, and the interval is the range of all returns.
+    """
+
+    def __init__(self, estimator: LeastSquaresEstimator, monitor: Any) -> None:
+        self._estimator, self._off_policy = estimator, monitor.off_policy
+        self.calibration, self.by_state = Calibration(np.zeros(0), 0.0), None
+        if not self._off_policy:
+            self.calibration, *known = estimator.calibrated(monitor.returns)
+            self.by_state = ReturnsByState(*known) if known else None
+            self._range = [end(x) for x in known[:1] for end in (np.nanmin, np.nanmax)]
+
+    def interval(self, states: Any, level: float = 0.9, above: bool = False) -> list[Array]:
+        """Ends between which new returns fall with this probability; `above`: the lower one."""
+        level, above = arguments.level("level", level), arguments.flag("above", above)
+        if self._off_policy:
+            raise InputError("experience", "off-policy", OFF_POLICY)
+        value, std = (self._estimator.predict(states, what) for what in ("value", "std"))
+        ends = self.calibration.interval(value, std, level, above)
+        if self.by_state is None:
+            return ends
+        if few_values(self.calibration.scores, level):
+            wide = zip(ends, self._range, strict=False)
+            ends = [np.where(np.isnan(end), end, limit) for end, limit in wide]
+        own = self.by_state.interval(np.asarray(states, dtype=np.intp), level, above)
+        return [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, ends, strict=True)]
+
+    def at(self, state: Any, level: float) -> tuple[tuple[float, float], str, bool]:
+        """Ends for one state; a word on them; and whether they rest on its own returns."""
+        try:
+            low, high = (float(end[0]) for end in self.interval([state], level))
+        except InputError as error:
+            return (math.nan, math.nan), f"no interval of returns: {error.remedy}", False
+        own, here, word = self.by_state, False, few_values(self.calibration.scores, level)
+        if own is not None:
+            here = bool(np.isfinite(own.interval(np.array([state]), level)[0][0]))
+            word = few_values(own.of(state), level) if here else word and RANGE
+        if self.calibration.note:
+            word = f"interval of returns {self.calibration.note}"
+        return (low, high), word, here
+
+    def note(self, level: float) -> str:
+        """Why intervals of this level are missing or doubtful; otherwise empty."""
+        if self._off_policy:
+            return f"none: {OFF_POLICY}"
+        try:
+            self.calibration.interval(np.zeros(0), np.zeros(0), level)
+        except InputError as error:
+            return f"none: {100 * level:.4g}% {error.remedy}"
+        return self.calibration.note

@@ -262,14 +262,15 @@ class Neighbours:
         return np.where(np.isnan(fit[:, VARIANCE]), np.nan, found)
 
 
-def neighbours_of(log: EpisodeLog, error: Array, beyond: Array | float = 0.0) -> Neighbours:
-    """The errors of a value function along its log, by place.
+def neighbours_of(log: EpisodeLog, rows: Integers, error: Array, beyond: Array) -> Neighbours:
+    """The errors of a value function at some rows of its log, by place.
 
     What cut returns lack comes from the neighbours of where they were cut.
     """
     variance = np.full(len(log.end_state), np.mean(error**2 + beyond))
-    tail = missing(log, variance, 2, log.lam)
-    spread = Neighbours(log.state, error, tail, log.segment, beyond)
+    tail, segment = missing(log, variance, 2, log.lam)[rows], log.segment[rows]
+    segment = np.unique(segment, return_inverse=True)[1]
+    spread = Neighbours(log.state[rows], error, tail, segment, beyond)
     if not spread.enough or not len(variance):
         return spread
     some = log.end_state[np.random.default_rng(0).permutation(len(variance))[:ENDS]]
@@ -278,7 +279,7 @@ def neighbours_of(log: EpisodeLog, error: Array, beyond: Array | float = 0.0) ->
     for _ in range(ROUNDS):
         found = spread.of(near).variance[nearest]
         before, variance = variance, np.where(np.isfinite(found), np.maximum(found, 0.0), first)
-        spread = spread.with_tail(missing(log, variance, 2, log.lam))
+        spread = spread.with_tail(missing(log, variance, 2, log.lam)[rows])
         if (np.abs(variance - before) <= SETTLED * variance).all():
             break
     return spread

@@ -60,7 +60,7 @@ class ObservationEstimator(LeastSquaresEstimator):
         if not (count := len(chunk["reward"])):
             return
         rows, ones = self._rows(chunk), np.ones(count)
-        self._see(rows["reward"], count)
+        self._count(count)
         self._added.append({name: rows.get(name, ones) for name in COLUMNS})
         weighted = self.description.estimand == "off_policy_return"
         self.off_policy |= not weighted and bool((rows.get("rho", ones) != 1.0).any())
@@ -114,17 +114,9 @@ class ObservationEstimator(LeastSquaresEstimator):
 
     # ------------------------------------------------------------------ return intervals
 
-    @cached_property
-    def calibration(self) -> Calibration:
-        """Scores of returns that the fits have not seen."""
-        return self.solution.held_out.calibration()
-
-    def _fitted(self, states: Any) -> tuple[Array, Array]:
-        found = self.spread(states)
-        return found.value, found.std
-
-    def _cut_off(self) -> Mask:
-        return self.solution.held_out.cut_off
+    def calibrated(self, returns: Any) -> tuple[Calibration]:
+        """Scores of returns that the fits have not seen, which stand for the observed ones."""
+        return (self.solution.held_out.calibration(),)
 
     def held_out(self) -> tuple[Array, Array, Array, Array] | None:
         """Returns that the fits have not seen: G − Ĵ, Ĵ, σ̂, and the share of σ̂² that they lack.

@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
 RELIABILITY = {  # columns of a dataset: what estimates of states rest on
     "effective_visits": "effective_visits", "value_events": "value_events",
-    "std_events": "variance_events", "note": "note",
+    "std_events": "variance_events",
 }  # fmt: skip
 REGIONS = 20  # most visited ones in the dataset
 MOST_LACKING = 0.3  # share of a return that may be cut off where it is shown as observed
@@ -46,19 +46,14 @@ def dataset(found: Any) -> xarray.Dataset:
 
     `found` has the experience, the estimator and the monitor, as an estimate has them.
     """
-    data, estimator, monitor = brief_dataset(found), found.estimator, found.monitor
+    estimator, monitor = found.estimator, found.monitor
+    data = (_by_region if monitor.visits.regions else _by_state)(found)
+    data.attrs = _settings(found) | data.attrs
     if data.sizes.get("axis") == 2 and not found.experience.pairs:
         _add_maps(data, estimator, monitor.visits)
     _add_observed(data, estimator, monitor)
     if isinstance(estimator, LeastSquaresEstimator):
-        data.attrs["return_intervals"] = estimator.return_interval_note(monitor.level)
-    return data
-
-
-def brief_dataset(found: Any) -> xarray.Dataset:
-    """The part of :func:`dataset` that a table shows, without maps and observed returns."""
-    data = (_by_region if found.monitor.visits.regions else _by_state)(found)
-    data.attrs = _settings(found) | data.attrs
+        data.attrs["return_intervals"] = found.return_intervals.note(monitor.level)
     return data
 
 
@@ -78,40 +73,35 @@ def _by_state(found: Any) -> xarray.Dataset:
     counts = monitor.visits.counts
     cells = e.grid[0] * e.grid[1] if e.grid else 0  # never visited, too
     n = max(e.states or 0, counts.size, cells)
-    visits = _padded(counts, n, 0)
-    states = np.flatnonzero(visits)
-    data: dict[str, Any] = {"visits": visits}
+
+    def padded(column: NDArray[Any], blank: Any = np.nan) -> NDArray[Any]:
+        return np.pad(column, (0, n - column.size), constant_values=blank)
+
+    data: dict[str, Any] = {"visits": padded(counts, 0)}
+    states = np.flatnonzero(counts)
     for name, column in estimates(estimator, states, monitor.level).items():
         data[name] = np.full(n, np.nan)
         data[name][states] = column
     if isinstance(estimator, StateEstimator):
         for name, own in RELIABILITY.items():
-            data[name] = _padded(
-                getattr(estimator.solution, own), n, "" if own == "note" else np.nan
-            )
+            data[name] = padded(getattr(estimator.solution, own))
+        data["note"] = padded(estimator.solution.note, "")
         if (ratios := estimator.ratios) is not None:
-            data["mean_ratio"] = _padded(ratios.mean, n, np.nan)
-    data |= _doubts(data)
+            data["mean_ratio"] = padded(ratios.mean)
     known: list[Any] = e.labels or e.state_names or []
-    label = [label_text(x) for x in [*known, *range(len(known), n)][:n]]
     if e.pairs:
-        parts = zip(*map(split_label, known[:n]), strict=True)
-        for name, part in zip(("of_state", "action"), parts, strict=True):
-            data[name] = np.array([label_text(x) for x in part], dtype=str)
-    coords = {"state": np.arange(n), "label": ("state", np.array(label, dtype=str))}
-    made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
+        for k, name in enumerate(("of_state", "action")):
+            data[name] = np.array([label_text(split_label(x)[k]) for x in known], dtype=str)
+    label = np.array([label_text(x) for x in [*known, *range(len(known), n)][:n]], dtype=str)
+    coords = {"state": np.arange(n), "label": ("state", label)}
+    made = xarray.Dataset({k: ("state", x) for k, x in (data | _doubts(data)).items()}, coords)
     if e.label_names:
         made.attrs["label_names"] = "; ".join(e.label_names)
     if e.grid is not None:
         made.attrs["grid_rows"], made.attrs["grid_columns"] = e.grid
-        if e.cells:
-            made.attrs["cells"] = e.cells
+    if e.grid is not None and e.cells:
+        made.attrs["cells"] = e.cells
     return made
-
-
-def _padded(column: NDArray[Any], n: int, blank: Any) -> NDArray[Any]:
-    """A column of n states: the table may have room for more than are known, or for fewer."""
-    return np.pad(column[:n], (0, max(0, n - column.size)), constant_values=blank)
 
 
 def label_text(label: Any) -> str:
@@ -193,6 +183,12 @@ def _settings(found: Any) -> dict[str, Any]:
         given = getattr(d, name)
         several = "in the data" if given is None else "one per state"
         attributes[name] = several if given is None or np.ndim(given) else float(given)
+    remarks = [*monitor.remarks, *getattr(estimator, "remarks", ())]
+    if isinstance(estimator, OnlineEstimator) and e.width is not None:
+        remarks.append("with features the spread tends to be too large; intervals are approximate")
+    if e.pairs and e.width is not None and e.actions:
+        names = (f"{k} = {label}" for k, label in enumerate(e.actions))
+        remarks.append(f"actions: {listed(names, most=12)}")
     attributes |= {
         "level": float(monitor.level),
         "bootstrap_samples": int(estimator.bootstrap_samples),
@@ -203,25 +199,14 @@ def _settings(found: Any) -> dict[str, Any]:
         "out_of_bounds": int(counts.out_of_bounds),
         "effective_sample_size": float(counts.effective_sample_size),
         "largest_ratio": float(counts.largest_ratio),
-        "remarks": "; ".join([*monitor.remarks, *_remarks(e, estimator)]),
+        "remarks": "; ".join(remarks),
     }
     if e.is_log:
         attributes["understood"] = e.understood
-        if e.cost:
-            attributes["reward"] = e.cost
+    if e.is_log and e.cost:
+        attributes["reward"] = e.cost
     attributes |= {"warnings": "\n".join(warnings(found)), "retvar": __version__}
     return attributes | ({"actions": 1} if e.pairs else {})
-
-
-def _remarks(experience: Any, estimator: Any) -> list[str]:
-    """What readers of the intervals should know, and what the numbers of actions mean."""
-    told = list(getattr(estimator, "remarks", ()))
-    if estimator.by != "least_squares" and estimator.features[0].states is None:
-        told = ["with features the spread tends to be too large; intervals are approximate"]
-    if experience.pairs and experience.width is not None and experience.actions:
-        names = (f"{k} = {label}" for k, label in enumerate(experience.actions))
-        told.append(f"actions: {listed(names, most=12)}")
-    return told
 
 
 def warnings(found: Any) -> list[str]:
@@ -374,42 +359,34 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     a = data.attrs
     policy = f", {visible(a['policy'])} policy" if a["policy"] else ""
     gamma, lam = (x if isinstance(x, str) else f"{x:g}" for x in (a["gamma"], a["lam"]))
+    by, method = a["by"], f"{a['method']} method"
+    kinds = {"least_squares": "least squares", "deep": f"deep critic, {method}"}
+    read, transitions = visible(a.get("understood", "")), count(a["transitions"], "transition")
     episodes = count(a["episodes"], "segment" if counts.unmarked_ends else "episode")
-    transitions, understood = count(a["transitions"], "transition"), a.get("understood")
-    by, kept = a.get("by"), counts.where_missing if counts.missing_rewards else ""
-    method = f"{'deep critic, ' if by == 'deep' else ''}{a['method']} method"
-    lines = [
-        f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, "
-        + ("least squares" if by == "least_squares" else method),
-        f"{visible(understood)}; {transitions}" if understood else f"{transitions}, {episodes}",
+    limits, size = a.get("return_intervals", ""), a["effective_sample_size"]
+    weighted = a["largest_ratio"] != 1.0 or size < a["transitions"]
+    ratios = f"{number(a['largest_ratio'])}; the effective sample size is "
+    ratios += count(round(size), "transition")
+    kept = counts.where_missing if counts.missing_rewards else ""
+    outside = count(a["out_of_bounds"], "observation") if a["out_of_bounds"] else ""
+    heading = [
+        f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, {kinds.get(by, method)}",
+        f"{read}; {transitions}" if read else f"{transitions}, {episodes}",
     ]
-    if a.get("reward"):
-        lines.append(f"values are expected sums of costs ({a['reward']}), not of rewards")
-    if "note" in data and by == "least_squares":
-        lines.append(_reliability(data))
-    if a.get("remarks"):
-        lines.append(str(a["remarks"]))
-    if a.get("return_intervals") and not a["return_intervals"].endswith("not observed"):
-        lines.append(f"return intervals: {a['return_intervals']}")
-    if a["largest_ratio"] != 1.0 or a["effective_sample_size"] < a["transitions"]:
-        lines.append(
-            f"importance ratios: the largest is {number(a['largest_ratio'])}; the effective "
-            f"sample size is {count(round(a['effective_sample_size']), 'transition')}"
-        )
-    if counts.rejected:
-        lines.append(f"left out: {reasons(counts.rejected)}")
-    if kept and kept not in a.get("warnings", ""):
-        lines.append(f"rewards are missing: {kept}")
-    if counts.unmarked_ends:
-        lines.append(f"truncated without a flag: {reasons(counts.unmarked_ends)}")
-    lines += [f"WARNING: {each}" for each in a.get("warnings", "").splitlines()]
-    if a["out_of_bounds"]:
-        lines.append(
-            f"{count(a['out_of_bounds'], 'observation')} outside the bounds: clipped to them"
-        )
-    if "self_check" in a:
-        lines.append(f"the data's own returns: {a['self_check']}")
-    return "\n".join(lines)
+    told: list[tuple[str, Any]] = [
+        ("values are expected sums of costs ({}), not of rewards", a.get("reward")),
+        ("{}", _reliability(data) if "note" in data and by == "least_squares" else ""),
+        ("{}", a["remarks"]),
+        ("return intervals: {}", "" if limits.endswith("not observed") else limits),
+        ("importance ratios: the largest is {}", ratios if weighted else ""),
+        ("left out: {}", reasons(counts.rejected)),
+        ("rewards are missing: {}", "" if kept in a["warnings"] else kept),
+        ("truncated without a flag: {}", reasons(counts.unmarked_ends)),
+        *(("WARNING: {}", each) for each in a["warnings"].splitlines()),
+        ("{} outside the bounds: clipped to them", outside),
+        ("the data's own returns: {}", a.get("self_check")),
+    ]
+    return "\n".join([*heading, *(text.format(given) for text, given in told if given)])
 
 
 def _reliability(data: xarray.Dataset) -> str:

@@ -1,10 +1,10 @@
-"""Where the return will fall: intervals calibrated on returns that the fit has not seen.
+"""Where the return will fall: intervals calibrated on observed returns.
 
-Split conformal prediction: the estimates Ĵ and σ̂ come from one part of the episodes, the scores
-(G − Ĵ)/σ̂ from returns of the other. Their quantiles, with the n + 1 correction, hold the stated
-share of new returns on average over visited places, whatever the estimates' bias. A state with
-enough such returns of its own needs no score: their quantiles hold in this state. Where returns
-are equal an interval holds more of them than it says; a note tells how many.
+The quantiles of scores (G − Ĵ)/σ̂, with the n + 1 correction of conformal prediction, hold the stated
+share of new returns on average over visited places, whatever the estimates' bias, as long as these
+returns had little influence on the estimates for where they began. A state with enough returns of
+its own needs no score: their quantiles hold in this state. Where returns are equal an interval holds
+more of them than it says; a note tells how many.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def few_values(ordered: Array, level: float) -> str:
 
 
 class ReturnsByState:
-    """Returns that the fit has not seen, of each state: where there are enough, its own quantiles.
+    """Returns of each state: where there are enough, its own quantiles.
 
     >>> found = ReturnsByState(np.arange(1.0, 20.0), np.zeros(19, dtype=int))
     >>> found.interval(np.array([0, 1]), 0.9)
@@ -90,7 +90,7 @@ class ReturnsByState:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores of returns that the fit has not seen."""
+    """Scores of observed returns."""
 
     scores: Array  #: in order
     scale: float  #: smallest σ̂ that is used

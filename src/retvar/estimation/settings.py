@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from retvar.estimation.observations import NAMES, ObservationEstimator
-from retvar.estimation.states import StateEstimator
+from retvar.estimation.states import StateEstimator, refuse_many
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
-from retvar.mdp.linear import spectral_radius
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
-from retvar.support.errors import ConvergenceError, InputError
+from retvar.support.errors import InputError
 from retvar.support.format import literal, number
 from retvar.td.features import (
     Features,
@@ -43,11 +41,10 @@ FAMILIES: dict[str, type[ObservationFeatures]] = {
 REACH = 5  # horizon of the return over that of the traces
 MOST_DECAY = 0.99
 UNKNOWN_DECAY = 0.9  # where γ comes with the data
-LARGEST_RADIUS = 0.9  # of the second moment of traces
+LARGEST_SQUARE = 0.9  # of the decay of traces with their ratios, on average
 TILES = {1: 32, 2: 20, 3: 8, 4: 6}  # along each dimension, by their number; 4 for more
 HASHED_WEIGHTS = 2**16  # for tiles of many dimensions
 CELL = 40  # bytes of a weight with its step size and trace
-MOST_BYTES = 4 * 2**30
 GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 ONE_GAMMA = "must be one number with actions, or a column of the data"
@@ -124,44 +121,50 @@ class Settings:
             arguments.instance("learner", learner, Learner, "Direct, VTD or Centred")
             refuse("is a setting of the learner; set it there", of_learner)
         self.description = make_learner(**of_learner) if learner is None else learner
-        td = experience.endless or any(_differs(name, own) for name, own in td_only.items())
-        self.by = by or (TD if td else LEAST_SQUARES)
         self.level = arguments.level("level", level)
         if arguments.flag("actions", actions):
             _refuse_beside_actions(self.description)
             experience = by_action(experience)
-        self.experience = experience
-        if features is not None and experience.width is None:
+        self.experience, tabular = experience, experience.width is None
+        if features is not None and tabular:
             remedy = f"are for observations; {experience.name} has states"
             raise InputError("features", features, remedy)
         self.family, self.bases = family_and_bases(features)
         samples = 100 if bootstrap_samples is None else bootstrap_samples
         self._samples = {"bootstrap_samples": samples, "seed": seed}
         make_learner(gamma=0.0, lam=0.0).online(states=1, **self._samples)  # refuses invalid ones
-        self.remarks: list[str] = []  #: what was decided for the caller
-        if by is None and self.description.order > 2:
-            why = "least squares has no moments beyond the variance"
-            self.remarks.append(f"TD learning, since {why} (order = {self.description.order})")
         self._defaults = {"lam": 1.0} if learner is None else {}  # of γ and λ, unless in the data
-        self._insists = by is not None  # the caller
         self._own_kappa = learner is None and of_learner.get("kappa") is None
+        self.remarks: list[str] = []  #: what was decided for the caller
+        self.by = self._how(by, td_only)
 
-    def __call__(self, chunk: Chunk) -> Estimator:
-        """The estimator, with features that fit the chunk."""
+    def _how(self, by: str | None, td_only: dict[str, Any]) -> str:
+        """By least squares, or by TD learning and why, where the caller does not say."""
+        pairs = self.experience.pairs and self.experience.width is not None
+        if by == LEAST_SQUARES and pairs:
+            raise InputError("by", by, ACTIONS)
+        if by is not None:
+            return by
+        if self.description.order > 2:
+            self.remarks.append("TD learning, since least squares has no moments beyond the std")
+        elif pairs:
+            self.remarks.append("TD learning, since actions with features; approximate")
+        td = pairs or self.experience.endless or any(_differs(*each) for each in td_only.items())
+        return TD if td else LEAST_SQUARES
+
+    def __call__(self, chunk: Chunk, states: int | None) -> Estimator:
+        """The estimator of so many states, or with features that fit the chunk."""
         learner = with_defaults(self.description, chunk, self._defaults)
-        known = self.experience.states
-        tabular = self.experience.width is None
-        td = self.by == TD or (not tabular and self._needs_td())
-        if not td and tabular:
-            return StateEstimator(learner, known or 1, known is not None)
-        if td and self._own_kappa:
+        if states is not None and self.by == LEAST_SQUARES:
+            return StateEstimator(learner, states)
+        if self.by == TD and self._own_kappa:
             learner = self._bound_traces(learner, chunk)
-        if tabular:
-            states = known or first_states(chunk)
-            _refuse_too_many(states, self._samples["bootstrap_samples"], learner)
+        if states is not None:
+            samples = self._samples["bootstrap_samples"]
+            refuse_many(states, each=learner.network.place_count * (CELL + 16 * samples))
             return learner.online(states=states, **self._samples)
         built = features_for(self.experience, chunk["state"], self.family)
-        if not td:
+        if self.by == LEAST_SQUARES:
             return ObservationEstimator(learner, built, self.bases)
         square = getattr(built, "largest_square", 1.0)
         rules = {name: getattr(learner, name, None) for name in STEP_SIZES}
@@ -172,20 +175,15 @@ class Settings:
         }
         return learner.replace(**steps).online(features=built, **self._samples)
 
-    def _needs_td(self) -> bool:
-        """Whether least squares cannot do it with features, and the caller leaves the choice."""
-        pairs = self.experience.pairs
-        if pairs and self._insists:
-            raise InputError("by", "least_squares", ACTIONS)
-        if pairs:
-            self.remarks.append("TD learning, since actions with features; approximate")
-        return pairs
-
     def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
         """Lower κ to where the second moment of the traces stays finite under the ratios."""
-        most = largest_decay(chunk, learner.gamma, by_state=self.experience.width is None)
-        if not most < float(np.max(learner.kappa)):
+        rho = np.asarray(chunk.get("rho", 1.0), dtype=np.float64)
+        gamma = chunk.get("gamma", 1.0 if learner.gamma is None else np.max(learner.gamma))
+        square = float(np.mean((rho * gamma) ** 2))
+        kappa = float(np.max(learner.kappa))
+        if (rho == 1.0).all() or kappa**2 * square <= LARGEST_SQUARE:
             return learner
+        most = float(np.sqrt(LARGEST_SQUARE / square))
         self.remarks.append(f"traces decay by κ = {number(most)}: importance ratios allow no more")
         return learner.replace(kappa=most, kappa_bar=most)
 
@@ -200,38 +198,7 @@ def _refuse_beside_actions(learner: Learner) -> None:
         raise InputError("estimand", learner.estimand, TARGET_RETURN)
 
 
-def largest_decay(chunk: Chunk, gamma: Any, by_state: bool = True) -> float:
-    """The largest κ for which traces have a second moment: κ²·radius of E[(ργ)²] is below 1.
-
-    >>> two = np.zeros(4, dtype=int)
-    >>> chunk = {"state": two, "next_state": two, "rho": np.array([1.8, 0.2, 1.8, 0.2])}
-    >>> round(largest_decay(chunk, 1.0), 2), largest_decay(chunk | {"rho": np.ones(4)}, 0.9)
-    (0.74, 1.0)
-    """
-    rho, follows = np.asarray(chunk.get("rho", 1.0), dtype=np.float64), chunk["next_state"]
-    if bool((rho == 1.0).all()):
-        return 1.0
-    own = np.asarray(chunk.get("gamma", 1.0 if gamma is None else gamma), dtype=np.float64)
-    if own.ndim and "gamma" not in chunk:
-        own = own[follows]
-    goes_on = ~np.asarray(chunk.get("terminated", np.zeros(rho.size)), dtype=bool)
-    squares = np.where(goes_on, (rho * own) ** 2, 0.0)
-    radius = float(squares.mean())
-    if by_state:
-        n = first_states(chunk)
-        visits = np.maximum(np.bincount(chunk["state"], minlength=n), 1)
-        place = chunk["state"], np.where(goes_on, follows, chunk["state"])
-        mean = scipy.sparse.coo_array((squares / visits[place[0]], place), shape=(n, n)).tocsr()
-        try:
-            radius = spectral_radius(mean).value
-        except ConvergenceError:  # too close to 1 to tell
-            radius = 1.0
-    return float(min(1.0, np.sqrt(LARGEST_RADIUS / radius))) if radius > 0 else 1.0
-
-
-def first_states(chunk: Chunk) -> int:
-    """The largest state of a chunk plus one."""
-    return int(max(chunk["state"].max(initial=0), chunk["next_state"].max(initial=0))) + 1
+# ---------------------------------------------------------------------- features
 
 
 def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
@@ -284,26 +251,3 @@ def _between(low: Any, high: Any, observed: Any, kind: type[ObservationFeatures]
         return kind(first, last)
     memory = None if width in TILES else HASHED_WEIGHTS
     return TileCoding(first, last, tiles=TILES.get(width, 4), tilings=16, memory=memory)
-
-
-def grow_table(estimator: Any, chunk: Chunk, experience: Experience) -> None:
-    """Grow the table of an online estimator for new states; refuse states that cannot exist."""
-    if experience.width is not None:
-        return
-    top, count = first_states(chunk), estimator.features[0].states or 0
-    if experience.states is not None and top > experience.states:
-        raise InputError("state", top - 1, f"unknown; states are 0 to {experience.states - 1}")
-    if top > count:
-        _refuse_too_many(top, estimator.bootstrap_samples, estimator.description)
-        estimator.grow(experience.states or max(top, 2 * count))
-
-
-def _refuse_too_many(states: int, bootstrap_samples: int, learner: Learner) -> None:
-    """Refuse numbers of states that would not fit into memory."""
-    size = states * learner.network.place_count * (CELL + 2 * 8 * bootstrap_samples)
-    if size > MOST_BYTES:
-        raise InputError(
-            "state", f"numbers up to {states - 1:,}",
-            f"need {size / 2**30:,.0f} GiB with {bootstrap_samples} bootstrap samples; use "
-            "numbers with gaps as labels (states='labels'), or fewer bootstrap samples",
-        )  # fmt: skip

@@ -8,7 +8,9 @@ seen, over those of the spread around:
 2. value J = Σ w J_b, the mean over the folds; its spread: neighbours, on the errors e;
 3. half an interval: √[t₄² · jackknife² + z² · (disagreement² + (½ roughness)²)] with
    jackknife² = ⅘ Σ_f (J_f − J)², disagreement² = Σ_b w_b (J_b − J)², and roughness the std of the
-   value among the nearest visits of the ten nearest episodes.
+   value among the nearest visits of the ten nearest episodes;
+4. that of the spread: neighbours' own, whose lower end is lowered by what may be error of the
+   value: its square by z² · (jackknife² + disagreement² + roughness²).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +42,7 @@ Mask = NDArray[np.bool_]
 Integers = NDArray[np.intp]
 ROUGH = 0.5  # share of the roughness that counts
 TOO_ROUGH = 0.5  # of the std
+EDGE = 0.25  # of the std, from which on it counts that some end at once
 AT_ONCE = 6  # steps within which an episode ends at once
 ROUNDS = 2  # of weights and spread
 PLACES = 1_500  # where the spread is looked up for the weights
@@ -50,7 +54,7 @@ TINY = 1e-10
 FIRM = 2.0  # standard errors by which a forecast has to be better than a constant
 
 ROUGH_HERE = "the value changes faster here than the data can resolve: roll out (--at)"
-ENDS_AT_ONCE = "episodes near here end at once"
+ENDS_AT_ONCE = "some episodes near here end at once"
 FEW_EFFECTIVE = "too few effective episodes near ({:.1f})"
 FEW_EPISODES = "fewer than ten episodes: no intervals, and no spread; log more"
 ALL_CUT = "all returns are cut off early: longer episodes would help"
@@ -81,6 +85,13 @@ class Place(LocalSpread):
         half = np.hypot(noise, bias)
         ends = np.where(np.isnan(self.ended), self.value, self.ended)
         return np.minimum(self.value - half, ends), np.maximum(self.value + half, ends)
+
+    def std_interval(self, level: float) -> tuple[Array, Array]:
+        """Interval of the std; part of it may be error of the value, which its lower end lacks."""
+        low, high = super().std_interval(level)
+        error = np.hypot(np.hypot(self.jackknife, self.apart), self.rough)
+        square = low**2 - (norm.ppf(0.5 + level / 2) * error) ** 2
+        return np.sqrt(np.maximum(square, 0.0)), high
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,7 @@ class Stack:
     def __init__(self, log: EpisodeLog, bases: Mapping[str, Base], seed: int = 0) -> None:
         refuse_hopeless(log)
         folds = Folds(log, seed)
-        self.folds, self.rows = folds.count, len(log)
+        self.folds = folds.count
         self.bases, self.names = list[Base](), list[str]()
         for name, base in bases.items() if self.folds > 1 else list(bases.items())[:1]:
             try:
@@ -143,34 +154,41 @@ class Stack:
             self.bases, self.names = [*self.bases, base], [*self.names, name]
             if len(self.bases) == 1:
                 folds.learn(base)
-        self._log = small = log.only(folds.sample)
-        self._fold, self._use = folds.fold[folds.sample], folds.whole[folds.sample]
-        self._share = missing(small, np.ones(len(small.end_state)))
-        points, fold = (small.state, small.end_state), (self._fold, self._fold[small.cut])
+        self._log, self._along, rows = log, folds.value, folds.sample
+        self._rows, self._state, self._fold = rows, log.state[rows], folds.fold[rows]
+        self._segment = np.unique(log.segment[rows], return_inverse=True)[1]
+        self._use, self._share = folds.whole[rows], folds.share[rows]
+        points, fold = (self._state, log.end_state), (self._fold, folds.fold[log.cut])
         at_rows, at_ends = (
             np.stack([held_out(base, *x) for base in self.bases])
             for x in zip(points, fold, strict=True)
         )
         self.weights = self._find_weights(at_rows, at_ends)
         self._value, ends = mixed(self.weights, at_rows), mixed(self.weights, at_ends)
-        self._return = self._value + errors(small, self._value, ends)[0]
-        self._error, beyond, self._weight = errors(small, self._value, ends, small.lam)
-        self.near = neighbours_of(small, self._error, beyond)
+        self._return = self._value + self._errors(self._value, ends)[0]
+        self._error, beyond, self._weight = self._errors(self._value, ends, log.lam)
+        self.near = neighbours_of(log, rows, self._error, beyond)
+
+    def _errors(self, value: Array, ends: Array, lam: Any = 1.0) -> Array:
+        """What :func:`errors` finds at the rows, for their values and those at the cuts."""
+        along = self._along.copy()
+        along[self._rows] = value
+        return np.stack(errors(self._log, along, ends, lam))[:, self._rows]
 
     def _find_weights(self, values: Array, ends: Array) -> Array:
         """Weights whose mixture forecasts held-out returns best, in units of the spread."""
-        log, use, w = self._log, self._use, np.full(len(values), 1 / len(values))
-        at = np.random.default_rng(0).permutation(len(log))[:PLACES]
+        state, use, w = self._state, self._use, np.full(len(values), 1 / len(values))
+        at = np.random.default_rng(0).permutation(len(state))[:PLACES]
         for _ in range(ROUNDS if len(values) > 1 else 0):
             value = mixed(w, values)
-            error, beyond, _ = errors(log, value, mixed(w, ends))
+            error, beyond, _ = self._errors(value, mixed(w, ends))
             tail = self._share**2 * np.mean(error[use] ** 2)
-            near = Neighbours(log.state, error, tail, log.segment, beyond)
-            std = near.at(log.state[at], log.segment[at]).std
+            near = Neighbours(state, error, tail, self._segment, beyond)
+            std = near.at(state[at], self._segment[at]).std
             known = std > 0
             std = np.where(known, std, np.median(std[known])) if known.any() else np.ones(len(at))
-            tree = cKDTree(near.scaled(log.state[at]))
-            local = std[tree.query(near.scaled(log.state[use]))[1]]
+            tree = cKDTree(near.scaled(state[at]))
+            local = std[tree.query(near.scaled(state[use]))[1]]
             local = np.maximum(local, LEAST_SPREAD * np.median(std))
             w = best_mixture((values - value - error)[:, use] / local)
         return w
@@ -203,7 +221,8 @@ class Stack:
         over = self._steps_left[rows] < AT_ONCE
         with np.errstate(invalid="ignore"):
             ended = (over * self._return[rows]).sum(axis=1) / over.sum(axis=1)
-        ended[(2 * over.sum(axis=1) < NEAREST) | self._all_short] = np.nan
+        edge = rough > EDGE * spread.std  # the few that end at once may be those like this one
+        ended[~(edge | (2 * over.sum(axis=1) >= NEAREST)) | self._all_short] = np.nan
         effective = effective_size(self._weight[all_rows])
         few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
         note = np.where(np.isfinite(ended) & (spread.note == ""), ENDS_AT_ONCE, spread.note)
@@ -223,9 +242,8 @@ class Stack:
     def _steps_left(self) -> Array:
         """Steps until the end of each row's episode; infinite where it was cut."""
         ends = np.flatnonzero(self._log.terminated | self._log.cut)
-        rows = np.arange(len(self._log))
-        last = ends[np.searchsorted(ends, rows)]
-        return np.where(self._log.terminated[last], last - rows, np.inf)
+        last = ends[np.searchsorted(ends, self._rows)]
+        return np.where(self._log.terminated[last], last - self._rows, np.inf)
 
     @cached_property
     def _all_short(self) -> bool:
@@ -240,12 +258,12 @@ class Stack:
         and not only where episodes begin. What a return lacks is computed as if the spread were
         the same at its end.
         """
-        log, rng = self._log, np.random.default_rng(0)
-        count = min(RETURNS, log.segments)
-        rows = ((np.arange(count) + rng.random(count)) / count * len(log)).astype(np.intp)
-        rows = rows[np.unique(log.segment[rows], return_index=True)[1]]
-        std = self.near.at(log.state[rows], log.segment[rows]).std
-        lacking = missing(log, np.ones(len(log.end_state)), 2, log.lam)[rows]
+        log, rng, segment = self._log, np.random.default_rng(0), self._segment
+        count = min(RETURNS, int(segment[-1]) + 1)
+        rows = ((np.arange(count) + rng.random(count)) / count * len(segment)).astype(np.intp)
+        rows = rows[np.unique(segment[rows], return_index=True)[1]]
+        std = self.near.at(self._state[rows], segment[rows]).std
+        lacking = missing(log, np.ones(len(log.end_state)), 2, log.lam)[self._rows[rows]]
         with np.errstate(divide="ignore", invalid="ignore"):
             scores = (self._error[rows] / std)[(lacking <= CLOSED**2) & (std > 0)]
         drawn = rng.choice(scores, len(rows)) if scores.size else np.zeros(len(rows))
@@ -262,7 +280,7 @@ class Stack:
         around, left = (
             (x[self._use]) ** 2 for x in (self._return - mean, self._return - self._value)
         )
-        gain = np.bincount(self._log.segment[self._use], around - left)
+        gain = np.bincount(self._segment[self._use], around - left)
         error = float(gain.std()) * np.sqrt(len(gain))
         if not around.sum() > 0:
             return 0.0, 0.0
@@ -276,8 +294,8 @@ class Stack:
             f"{name} {share:.0%}" for name, share in zip(self.names, self.weights, strict=True)
         )
         found = [f"spread from neighbours in other episodes; value: {', '.join(parts)}"]
-        if len(self._log) < self.rows:
-            found.append(f"neighbours: {len(self._log):,} transitions, of whole episodes")
+        if len(self._rows) < len(self._log):
+            found.append(f"neighbours: {len(self._rows):,} transitions")
         if self._log.off_policy:
             return found
         R2, firm = self.explained

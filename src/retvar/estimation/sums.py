@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.td.jit import compiled, read_only
+from retvar.td.jit import compiled
 from retvar.td.random import U, mix
 
 Array = NDArray[np.float64]
@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 ORDER = 4  # largest power of ρ
 PLAIN = 2 * ORDER + 1  # sums of a key on-policy: b = 0 … 8
 WEIGHTED = (ORDER + 1) ** 2  # sums of a key off-policy: b = 0 … 2a for each a
-ARRAYS = ("keys", "numbers", "sums", "rows")  # of a saved table
+CENTRE = 4  # column of c in a key
 FIRST_ROOM = 10  # a new table has room for 2¹⁰ keys
 
 
@@ -37,17 +37,15 @@ class Sums:
     """
 
     def __init__(self) -> None:
-        self.rows = 0  #: transitions added
-        self._hold(np.zeros((0, 2), dtype=np.int64), np.zeros((0, 3)), np.zeros((0, PLAIN)))
+        self._hold(np.zeros((0, CENTRE + 1)), np.zeros((0, PLAIN)))
 
-    def _hold(self, keys: Integers, numbers: Array, sums: Array) -> None:
-        """Take over keys (s, s′), their numbers (γ′, γ′λ′, c) and sums; leave room for more."""
+    def _hold(self, keys: Array, sums: Array) -> None:
+        """Take over keys (s, s′, γ′, γ′λ′, c) and their sums; leave room for more."""
         room = 1 << max(FIRST_ROOM, len(keys).bit_length())
-        self._ints = np.zeros((room, 2), dtype=np.int64)
-        self._floats, self._sums = np.zeros((room, 3)), np.zeros((room, sums.shape[1]))
+        self._keys, self._sums = np.zeros((room, CENTRE + 1)), np.zeros((room, sums.shape[1]))
         self._table = np.full(2 * room, -1, dtype=np.int64)  # the keys, at places by their hash
         self._count = 0
-        self._find(*keys.T, *numbers.T)
+        self._find(keys)
         self._sums[: len(sums)] = sums
 
     def add(
@@ -61,23 +59,20 @@ class Sums:
             state, next_state, reward, gamma, lam, terminated, rho
         )
         g = np.where(ended, 0.0, g)
-        key = self._find(s, np.where(ended, s, s2), g, g * own, r)
-        weight = weight if self.weighted else np.zeros(0)
-        add_powers(read_only(key), _floats(r), _floats(weight), self._floats, self._sums)
-        self.rows += s.size
+        rows = np.column_stack([s, np.where(ended, s, s2), g, g * own, r]).astype(
+            np.float64, copy=False
+        )
+        weight = np.array(weight if self.weighted else (), dtype=np.float64)
+        add_powers(self._find(rows), rows, weight, self._keys, self._sums)
 
-    def _find(self, *columns: NDArray[Any]) -> Integers:
+    def _find(self, rows: Array) -> Integers:
         """The number of the key (s, s′, γ′, γ′λ′) of each row; a new one takes its reward as c."""
-        ends = (read_only(np.asarray(x, dtype=np.int64)) for x in columns[:2])
-        rows = *ends, *map(_floats, columns[2:])
-        found, first = np.zeros(columns[0].size, dtype=np.int64), 0
+        found, first = np.zeros(len(rows), dtype=np.int64), 0
         while True:
-            first, self._count = find_keys(
-                rows, first, self._count, self._ints, self._floats, self._table, found
-            )
+            first, self._count = find_keys(rows, first, self._count, self._keys, self._table, found)
             if first == found.size:
                 return found
-            self._hold(self._ints, self._floats, self._sums)
+            self._hold(self._keys, self._sums)
 
     @property
     def weighted(self) -> bool:
@@ -93,11 +88,11 @@ class Sums:
         return self._count
 
     # of each key: states, discounts (0 where the episode terminated), and the reward c
-    state = property(lambda self: self._ints[: self._count, 0])
-    next_state = property(lambda self: self._ints[: self._count, 1])  #: `state` at an end
-    discount = property(lambda self: self._floats[: self._count, 0])  #: γ′
-    trace_discount = property(lambda self: self._floats[: self._count, 1])  #: γ′λ′
-    centre = property(lambda self: self._floats[: self._count, 2])  #: c
+    state = property(lambda self: self._keys[: self._count, 0].astype(np.int64))
+    next_state = property(lambda self: self._keys[: self._count, 1].astype(np.int64))
+    discount = property(lambda self: self._keys[: self._count, 2])  #: γ′
+    trace_discount = property(lambda self: self._keys[: self._count, 3])  #: γ′λ′
+    centre = property(lambda self: self._keys[: self._count, CENTRE])  #: c
 
     def moment(self, a: int, b: int) -> Array:
         """Σ ρᵃ(r − c)ᵇ of each key, for b ≤ 2a (on-policy, for b ≤ 8)."""
@@ -117,75 +112,63 @@ class Sums:
         """Add the sums of another log; state s of its is ``number[s]`` here."""
         if other.weighted and not self.weighted:
             self._weigh()
-        ends = other._ints[: len(other)] if number is None else number[other._ints[: len(other)]]
-        key = self._find(*ends.T, *other._floats[: len(other)].T)
-        shift = other.centre - self._floats[key, 2]
+        rows = other._keys[: len(other)].copy()
+        if number is not None:
+            rows[:, :2] = number[rows[:, :2].astype(np.int64)]
+        key = self._find(rows)
+        shift = other.centre - self._keys[key, CENTRE]
         for a in range(ORDER + 1) if self.weighted else (ORDER,):
             for b in range(2 * a + 1):
                 terms = (
                     math.comb(b, k) * shift ** (b - k) * other.moment(a, k) for k in range(b + 1)
                 )
                 self._sums[key, self._column(a, b)] += sum(terms)
-        self.rows += other.rows
 
-    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays, from which :meth:`restored` makes it again."""
-        held = [x[: self._count].copy() for x in (self._ints, self._floats, self._sums)]
-        names = (f"{prefix}{name}" for name in ARRAYS)
-        return dict(zip(names, [*held, np.array([self.rows], dtype=np.int64)], strict=True))
+        held = {"keys": self._keys, "sums": self._sums}
+        return {name: x[: self._count].copy() for name, x in held.items()}
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Sums:
+    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
         """The sums that :meth:`arrays` came from."""
-        *held, rows = (arrays[f"{prefix}{name}"] for name in ARRAYS)
         found = cls()
-        found._hold(*held)
-        found.rows = int(rows[0])
+        found._hold(arrays["keys"], arrays["sums"])
         return found
 
 
-def _floats(column: NDArray[Any]) -> Array:
-    return np.asarray(read_only(np.asarray(column, dtype=np.float64)))
-
-
 @compiled
-def find_keys(
-    columns: Any, first: Any, count: Any, ints: Any, floats: Any, table: Any, found: Any
-) -> Any:
+def find_keys(rows: Any, first: Any, count: Any, keys: Any, table: Any, found: Any) -> Any:
     """Write the number of each row's key; stops where there is no room for a new one."""
-    s, s2, g, trace, r = columns
-    for t in range(first, s.size):
-        word = U(s[t]) * U(0x9E3779B97F4A7C15) + U(s2[t]) * U(0xD1B54A32D192ED03)
-        word = mix(word ^ U(np.int64(g[t] * 1e15)) ^ (U(np.int64(trace[t] * 1e15)) << U(1)))
+    for t in range(first, found.size):
+        s, s2, g, trace = rows[t, 0], rows[t, 1], rows[t, 2], rows[t, 3]
+        word = U(np.int64(s)) * U(0x9E3779B97F4A7C15) + U(np.int64(s2)) * U(0xD1B54A32D192ED03)
+        word = mix(word ^ U(np.int64(g * 1e15)) ^ (U(np.int64(trace * 1e15)) << U(1)))
         at = np.int64(word & U(table.size - 1))  # its size is a power of 2
         key = table[at]
         while key >= 0 and not (
-            ints[key, 0] == s[t]
-            and ints[key, 1] == s2[t]
-            and floats[key, 0] == g[t]
-            and floats[key, 1] == trace[t]
+            keys[key, 0] == s and keys[key, 1] == s2 and keys[key, 2] == g and keys[key, 3] == trace
         ):
             at = (at + 1) & (table.size - 1)
             key = table[at]
         if key < 0:
-            if count == ints.shape[0]:
+            if count == len(keys):
                 return t, count
             key = count
             count += 1
             table[at] = key
-            ints[key, 0], ints[key, 1] = s[t], s2[t]
-            floats[key, 0], floats[key, 1], floats[key, 2] = g[t], trace[t], r[t]
+            keys[key] = rows[t]
         found[t] = key
-    return s.size, count
+    return found.size, count
 
 
 @compiled
-def add_powers(key: Any, r: Any, rho: Any, floats: Any, sums: Any) -> None:
+def add_powers(key: Any, rows: Any, rho: Any, keys: Any, sums: Any) -> None:
     """Add the powers of each row to the sums of its key; no ρ stands for ones."""
     least = 0 if rho.size else ORDER
     for t in range(key.size):
         k = key[t]
-        x, weight = r[t] - floats[k, 2], 1.0
+        x, weight = rows[t, CENTRE] - keys[k, CENTRE], 1.0
         for a in range(least, ORDER + 1):
             first, power = a * a - least * least, weight
             for b in range(2 * a + 1):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,14 +15,18 @@ from retvar.exact.solution import Solution, solve
 from retvar.support import arguments
 from retvar.support.errors import ConvergenceError, InputError
 from retvar.support.format import align, number, visible
+from retvar.support.html import Shown, preformatted
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from retvar.mdp import MDP
     from retvar.mdp.weighted_edges import Estimand
 
-__all__ = ["Bracket", "Law", "law", "law_of"]
+__all__ = ["Answers", "Bracket", "Law", "law", "law_of"]
 
 Array = NDArray[np.float64]
+PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
 FINEST = 1e-8  # tolerance, in std, that grids may meet
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of summaries
 
@@ -51,8 +55,62 @@ class Bracket(NamedTuple):
         return (self.low + self.high) / 2
 
 
+class Answers(Shown):
+    """What can be asked of the law of a return; each answer is a number with its ends."""
+
+    mean: Any
+    std: Any
+    quantile: Any
+    cvar: Any
+    name: str
+    notes: list[str]
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def rows(self) -> dict[str, Any]:
+        """What a summary shows: std, quantiles and both tails, by name."""
+        quantiles = {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
+        tails = {f"CVaR {SHARE:.0%}": self.cvar(), f"best {SHARE:.0%}": self.cvar(tail="upper")}
+        return {"mean": self.mean, "std": self.std, **quantiles, **tails}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: each answer as a list."""
+        rows = {k: list(x) if isinstance(x, tuple) else x for k, x in self.rows().items()}
+        return {"at": self.name, **rows, "notes": self.notes}
+
+    @property
+    def _heading(self) -> str:
+        return f"return of {visible(self.name)}"
+
+    def summary(self, most: int = 100) -> str:
+        """The answers for one state; a table of the numbers of the first `most` states."""
+        rows = self.rows()
+        if not np.ndim(rows["std"][0]):
+            text = [[k, str(x) if isinstance(x, tuple) else number(x)] for k, x in rows.items()]
+            return "\n".join([self._heading, *align(text, left=True), *self.notes])
+        columns = [
+            x if isinstance(x, np.ndarray) else getattr(x, "middle", x[0]) for x in rows.values()
+        ]
+        lines = [[f"{x:.4g}" for x in numbers] for numbers in zip(*columns, strict=True)][:most]
+        names = map(visible, map(self._state_name, range(len(lines))))
+        table = [["state", *rows], *([name, *x] for name, x in zip(names, lines, strict=True))]
+        rest = [f"… and {len(self) - most:,} more states"] * (len(self) > most)
+        return "\n".join([*align(table), *rest, *self.notes])
+
+    __str__ = summary
+
+    def _html(self) -> str:
+        return preformatted(self.summary())
+
+    def plot(self) -> Figure:
+        """Draw the law of one state by :func:`retvar.plots.law`."""
+        figure: Figure = importlib.import_module(PLOTS).law(self)
+        return figure
+
+
 @dataclass(frozen=True, eq=False)
-class Law:
+class Law(Answers):
     """The law of the return in every state; index it by state for that of one.
 
     Every answer is a :class:`~retvar.exact.law.Bracket` that certainly contains the truth: two
@@ -61,11 +119,11 @@ class Law:
     most, in std, rounding aside.
 
     >>> import retvar as rv
-    >>> found = rv.law(rv.domains.chain(lam=1), tolerance=1e-4)
+    >>> found = rv.law(rv.domains.chain(lam=1), tolerance=1e-3)
     >>> found.cvar(0.05).middle.round(2)    # of a normal distribution: mean − 2.0627 std
     array([-0.13, -0.57, -0.92, -1.06])
     >>> print(found["s0"].quantile(0.5))
-    [3.98..., 4.01...]
+    [3.97..., 4.02...]
     """
 
     solution: Solution
@@ -113,18 +171,16 @@ class Law:
 
     def quantile(self, share: float) -> Bracket:
         """The return that a `share` of returns does not exceed; wide where the law has a gap."""
-        return self._bracket(self._bounds.quantile(arguments.level("share", share)))
+        return self.quantiles(arguments.level("share", share))
+
+    def quantiles(self, shares: ArrayLike) -> Bracket:
+        """Quantiles of a share for each state."""
+        return self._bracket(self._bounds.quantile(np.reshape(shares, (-1, 1))))
 
     def probability_below(self, limit: ArrayLike) -> Bracket:
         """Probability of a return below `limit`: one number, or one a state."""
         x = arguments.numbers("limit", limit, len(self))
         return self._bracket(self._bounds.below(x - self.mean), 0.0)
-
-    def rows(self) -> dict[str, Bracket]:
-        """What a summary shows: std, quantiles and both tails, by name."""
-        quantiles = {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
-        rows = {"std": self.std, f"CVaR {SHARE:.0%}": self.cvar(), **quantiles}
-        return {**rows, f"best {SHARE:.0%}": self.cvar(tail="upper")}
 
     @property
     def reached(self) -> bool:
@@ -145,23 +201,11 @@ class Law:
         bounds = self._bounds.of(np.array([s if self.state is None else 0]))
         return replace(self, _bounds=bounds, state=s)
 
+    def _state_name(self, state: int) -> str:
+        return self.mdp.state_name(state)
+
     def __repr__(self) -> str:
         return f"Law({visible(self.name)}, within {np.max(self.width):.1g} std)"
-
-    def summary(self, most: int = 100) -> str:
-        """The brackets of one state; a table of the middles of the first `most` states."""
-        rows = self.rows()
-        if self.state is not None:
-            lines = [f"{'mean':14}{number(self.mean)}", *(f"{k:14}{x}" for k, x in rows.items())]
-            return "\n".join([f"return of {visible(self.name)}", *lines, *self.notes])
-        columns = zip(self.mean, *(x.middle for x in rows.values()), strict=True)
-        table = [["state", "mean", *rows]]
-        for s, numbers in enumerate(islice(columns, most)):
-            table.append([visible(self.mdp.state_name(s)), *(f"{x:.4g}" for x in numbers)])
-        rest = [f"… and {len(self) - most:,} more states"] * (len(self) > most)
-        return "\n".join([*align(table), *rest, *self.notes])
-
-    __str__ = summary
 
 
 def law(
@@ -200,6 +244,6 @@ def law_of(solution: Solution, tolerance: float = 1e-3) -> Law:
     refinement = Refinement(solution, tolerance)
     for bounds in refinement.iterates():  # noqa: B007
         pass
-    if np.any(bounds.contradicts() & refinement.finite):
+    if np.any(bounds.contradicts()):
         raise ConvergenceError("the variance lies outside the bracket of the law: please report it")
-    return Law(solution, tolerance, bounds.width(refinement.std), bounds)
+    return Law(solution, tolerance, bounds.width(np.sqrt(bounds.known)), bounds)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.exact.law_operators import Lines, Operators, Steps, grid_like
+from retvar.exact.law_operators import Lines, Steps, gather, grid_like, spread
 from retvar.exact.moments import deviation, mean_reward
 from retvar.mdp.linear import EPSILON, Resolvent, reaching
 from retvar.support.errors import InputError
@@ -39,7 +39,10 @@ FARTHEST = 1e4  # of any grid
 GROWTH = 8  # most that a grid grows at once
 SETTLED = 0.8  # of the width left after half a horizon: the grid limits it, not the steps
 BUDGET = 1.5e10  # multiplications: half a minute
-MOST = 12_000_000  # edges times points of one grid: a gigabyte
+WORK = 5  # multiplications for each edge and point
+LEAST = 4  # steps between looks
+ATOMS, MOST_ATOMS = 8, 2_000  # of noise: one for so many points, at most
+MOST = 8_000_000  # states times points of one grid: a gigabyte
 LARGE = 1_025
 VAGUE = 0.3  # width in std from which the lower side does not tell where mass is
 FEWEST = 17  # points of a grid
@@ -131,8 +134,8 @@ class Bounds(NamedTuple):
         factor = (1 - share) / share
         return -factor * high, -factor * low
 
-    def quantile(self, share: float) -> tuple[Array, Array]:
-        """Where the lines lie below the least of ψ⁺(y) − py."""
+    def quantile(self, share: Array) -> tuple[Array, Array]:
+        """Where the lines lie below the least of ψ⁺(y) − py, of a column of shares."""
         level = np.min(self._upper - share * self.points, axis=1, keepdims=True)
         level = level + self.slack[:, None]
         a, f = self._lower
@@ -174,57 +177,63 @@ class Refinement:
     def __post_init__(self) -> None:
         found, edges = self.solution, self.solution._edges
         H, g = found._bootstrap, found.mean
-        epsilon = deviation(edges, H, g)
-        residual = edges.expect(epsilon)
-        self.finite = np.isfinite(found.variance)
         scale = float(np.max(np.abs(edges.eta * edges.reward) + edges.eta * edges.reward_std))
         if scale and not SMALLEST < scale < 1 / SMALLEST:
             raise InputError("reward", f"up to {scale:.3g}", "scale rewards; their squares vanish")
-        self.steps = Steps.of(edges, epsilon - residual[edges.state], self.finite)
-        self.std = np.where(self.finite, np.sqrt(np.maximum(found.variance, 0.0)), 0.0)
+        epsilon = deviation(edges, H, g)
+        residual = edges.expect(epsilon)
+        self._model = edges, epsilon - residual[edges.state], found.variance
+        self.steps = s = Steps.of(*self._model, FEWEST)
+        self.std = np.sqrt(np.maximum(s.variance, 0.0))
         sizes = [edges.eta * edges.reward, mean_reward(edges, H), edges.decay * g[edges.next_state]]
         size = np.max(np.abs([*sizes, g[edges.state]]), axis=0)
-        largest = np.zeros(edges.n)
-        np.maximum.at(largest, edges.state, size)
-        number = np.bincount(self.steps.state, minlength=edges.n)
-        rounding = EPSILON * (16 * largest + (4 * number + 1_000) * self.std) + np.abs(residual)
-        self._set_slack(np.where(self.finite, rounding, 0.0))
-        self.slack_std += found.error * self.std
+        self._rounding = np.zeros(s.n)
+        np.maximum.at(self._rounding, edges.state, 16 * EPSILON * size)
+        self._rounding[: edges.n] += np.abs(residual)
+        self._set_slack()
         start = self.std * (1 + 1e-9) + 2 * self.slack_std
         self.start = np.maximum(start, np.finfo(float).tiny)
-        self.support = self.steps.extremes(FARTHEST * self.start)
+        self.support = s.extremes(FARTHEST * self.start)
 
-    def _set_slack(self, rounding: Array) -> None:
-        """How far errors of this size in each step move the return, in the mean and in L₂."""
-        s = self.steps
-        decay = s.matrix(s.d)
+    def _set_slack(self) -> None:
+        """How far errors in each step move the return, in the mean and in L₂."""
+        number = np.bincount(self.steps.above.state, minlength=self.steps.n)
+        rounding = self._rounding + EPSILON * (4 * number + 1_000) * self.std
+        known = np.append(np.isfinite(self.solution.variance), self.std[self.steps.states :] >= 0)
+        rounding, decay = np.where(known, rounding, 0.0), self.steps.matrix(1)
         once = Resolvent(decay)
-        self.horizon = float(np.max(once.solve(np.ones(s.n)).x))
+        self.horizon = float(np.max(once.solve(np.ones(self.steps.n)).x))
         moved = once.solve(rounding).x
         squares = rounding**2 + 2 * rounding * (decay @ moved)
         scale = float(np.max(squares, initial=0.0)) or 1.0
-        second = Resolvent(s.matrix(s.d**2)).solve(squares / scale).x
+        second = Resolvent(self.steps.matrix(2)).solve(squares / scale).x
         self.slack = 1.01 * np.maximum(moved, 0.0)
         self.slack_std = 1.01 * np.sqrt(np.maximum(second, 0.0)) * np.sqrt(scale)
+        self.slack_std += self.solution.error * self.std
 
     def iterates(self, every: int | None = None) -> Iterator[Bounds]:
         """The bracket after each `every` steps (default: half a horizon), to the last."""
-        points = self._grid(min(FIRST, max(FEWEST, MOST // self.steps.b.size)))
+        most = MOST // self.steps.n
+        points = self._grid(int(np.clip(most, FEWEST, FIRST)))
         upper, lines = self._scarf(points), Lines(*np.zeros((2, *points.shape)))
-        edges = max(1, int(np.count_nonzero(self.steps.d)))
         work, level, idle = 0.0, np.inf, 0
         while True:
-            step, before, m = Operators(self.steps, points), np.inf, points.shape[1]
-            steps = every or max(16, math.ceil(self.horizon / 2))
-            steps = max(1, min(steps, int((BUDGET - work) / step.work)))
+            before, m = np.inf, points.shape[1]
+            self.steps = Steps.of(*self._model, min(m // ATOMS, MOST_ATOMS))
+            self._set_slack()
+            steps = every or max(LEAST, math.ceil(self.horizon / 2))
+            cost = steps * WORK * m * self.steps.above.b.size
+            if work and work + cost > BUDGET:
+                return
             while True:
                 for _ in range(steps):
-                    upper, lines = step(upper, lines)
+                    upper = spread(points, self.steps.above, upper)
+                    lines = Lines(*gather(points, self.steps.below, *lines))
                 bounds = self._bounds(points, upper, lines)
-                yield bounds
-                width = float(np.max(bounds.width(self.std)))
-                work += steps * step.work
-                if width <= self.tolerance or work >= BUDGET:
+                yield bounds.of(np.arange(self.steps.states))
+                width = float(np.max(bounds.width(self.std)[: self.steps.states]))
+                work += cost
+                if width <= self.tolerance or work + cost > BUDGET:
                     return
                 if width > SETTLED * before:
                     break
@@ -234,7 +243,7 @@ class Refinement:
                 return
             ratio, level = width / self.tolerance, width
             grow = max(2, min(math.ceil(math.sqrt(1.3 * ratio)), GROWTH))
-            finer = min(grow * (m - 1) + 1, MOST // edges)
+            finer = min(grow * (m - 1) + 1, most)
             if finer < 1.25 * m:
                 return
             points, old = self._grid(finer, bounds, max(ratio / grow**2, 1.0)), points
@@ -247,23 +256,21 @@ class Refinement:
         return np.asarray(0.5 * std * (std / (np.hypot(std, x) + np.abs(x))))
 
     def _grid(self, m: int, before: Bounds | None = None, ratio: float = 1.0) -> Array:
-        """The first grid, or one with more points where the mass is; even where noise needs it."""
+        """The first grid, or one with more points where the mass is."""
         if before is None:
             ends = [np.clip(x, -REACH * self.start, REACH * self.start) for x in self.support]
-            z, weight = np.stack(ends, axis=1), np.ones((self.steps.n, 1))
         else:
-            ends, z = list(self._ends(before, ratio)), before.points
-            gap = np.diff(z, axis=1)
-            turn = np.diff(np.diff(before._upper, axis=1) / gap, axis=1, prepend=0.0, append=1.0)
-            weight = np.sqrt(np.maximum(turn[:, 1:] + turn[:, :-1], 0.0) / 2 * gap)
+            ends = list(self._ends(before, ratio))
         least = np.maximum(1e-6 * (ends[1] - ends[0]) + 1e-9 * self.start, 1e-290)
         low, high = np.minimum(ends[0], -least), np.maximum(ends[1], least)
         if before is None:
-            z = np.stack([low, high], axis=1)
-        else:
-            beyond = np.minimum(low, z[:, 0]), np.maximum(high, z[:, -1])
-            z, weight = np.column_stack([beyond[0], z, beyond[1]]), np.pad(weight, ((0, 0), (1, 1)))
-        return grid_like(z, weight, low, high, m, self.steps.noisy)
+            return grid_like(np.stack([low, high], axis=1), np.ones((low.size, 1)), low, high, m)
+        z = before.points
+        gap = np.diff(z, axis=1)
+        turn = np.diff(np.diff(before._upper, axis=1) / gap, axis=1, prepend=0.0, append=1.0)
+        weight = np.sqrt(np.maximum(turn[:, 1:] + turn[:, :-1], 0.0) / 2 * gap)
+        z = np.column_stack([np.minimum(low, z[:, 0]), z, np.maximum(high, z[:, -1])])
+        return grid_like(z, np.pad(weight, ((0, 0), (1, 1))), low, high, m)
 
     def _ends(self, bounds: Bounds, ratio: float) -> tuple[Array, Array]:
         """Beyond where W⁻ becomes negligible; farther out where it does not, within the support.
@@ -282,9 +289,9 @@ class Refinement:
 
     def _bounds(self, points: Array, upper: Array, lines: Lines) -> Bounds:
         """The bracket; returns may lie outside the grid of a state, or of one that follows."""
-        s, ends = self.steps, points[:, [0, -1]]
-        over = (s.epsilon[:, None] + s.d[:, None] * ends[s.next_state] - ends[s.state]) * [-1, 1]
-        outside = (over > 1e-12 * np.ptp(ends, axis=1)[s.state, None]).any(axis=1)
-        goal = np.bincount(s.state, outside | (s.sigma[s.row] > 0), s.n) > 0
-        escapes = reaching(s.matrix((s.d > 0).astype(float)), goal)
+        e, ends = self.steps.above, points[:, [0, -1]]
+        over = (e.epsilon[:, None] + e.d[:, None] * ends[e.next_state] - ends[e.state]) * [-1, 1]
+        outside = (over > 1e-12 * np.ptp(ends, axis=1)[e.state, None]).any(axis=1)
+        goal = np.bincount(e.state, outside, self.steps.n) > 0
+        escapes = reaching(self.steps.matrix(1), goal)
         return Bounds(points, upper, lines, self.slack, self.slack_std, escapes, self.std**2)

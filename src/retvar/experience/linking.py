@@ -104,6 +104,8 @@ class Log:
             if (column := getattr(r, name)) and role.holds in ("number", "flag"):
                 columns[name] = getattr(t.sql(column), role.holds)
                 numbers |= {column: columns[name]} if role.holds == "number" else {}
+        for role, name in self._others.items():
+            columns[role] = numbers[name] = t.sql(name).number
         if r.kind != "label":
             numbers |= {name: t.sql(name).number for name in r.all_states}
         if r.entity:
@@ -122,6 +124,11 @@ class Log:
         if self.texts:  # the number of the column whose text cannot be read
             columns["u"] = _case(t.unreadable(x, numbers[x]) for x in self.texts)
         return columns
+
+    @property
+    def _others(self) -> dict[str, str]:
+        """The columns of rewards after the first, by their internal names."""
+        return {f"other{k}": name for k, name in enumerate(self.roles.others)}
 
     def _state(self, columns: list[str]) -> list[str]:
         """SQL for a state: a number, a label as text, or numbers."""
@@ -190,8 +197,9 @@ class Log:
         for role in ("behaviour", "target"):
             found.append((f"{role} NOT BETWEEN 0 AND 1", "", getattr(r, role), PROBABILITY))
         found.append((never, "", b, NEVER))
-        for role in ("reward", "gamma", "lam", "rho"):
-            name, (least, most) = getattr(r, role), ROLES[role].bounds
+        columns = {role: getattr(r, role) for role in ("reward", "gamma", "lam", "rho")}
+        for role, name in (columns | self._others).items():
+            least, most = ROLES.get(role, ROLES["reward"]).bounds
             missing = f"{role} IS NULL OR NOT isfinite({role})"
             outside = f"{name} is not within [{least:g}, {most:g}]"
             found.append((missing, f"{name} is missing or not finite", name, ""))
@@ -346,7 +354,7 @@ class Log:
         coded = ", ".join(f"{sql} AS {name}" for name, sql in codes.items())
         over = "truncated OR gone OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
         columns = {
-            "state": self.states, "reward": ["reward"],
+            "state": self.states, "reward": ["reward", *self._others],
             "next_state": [f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END"
                            for s, z in pairs],
             "terminated": ["terminated"], "truncated": [over],
@@ -354,6 +362,7 @@ class Log:
             **({"action": ["action"]} if self.acting else {}),
         }  # fmt: skip
         widths = {name: self.width * name.endswith("state") for name in columns}
+        widths["reward"] = len(columns["reward"]) if self._others else 0
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH

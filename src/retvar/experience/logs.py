@@ -87,7 +87,7 @@ def from_table(
     *,
     state: str | Sequence[str] = "state",
     action: str = "action",
-    reward: str = "reward",
+    reward: str | Sequence[str] = "reward",
     cost: str | None = None,
     next_state: str | Sequence[str] = "next_state",
     terminated: str | bool = "terminated",
@@ -134,8 +134,9 @@ def from_table(
         last row of an episode that did not terminate then has none and is left out.
     action
         For `target_policy` and for ``estimate(…, actions=True)``.
-    cost
-        Column of costs, in place of rewards: values are then expected sums of costs.
+    reward, cost
+        Columns of rewards, and of costs, in place of rewards: values are then expected sums of
+        costs. Several rewards, or both: :func:`retvar.estimate` tells how they vary together.
     terminated, truncated
         Whether the episode terminated there, or was cut off. ``terminated=False`` where episodes
         never terminate.
@@ -199,7 +200,8 @@ def from_table(
     how = roles, policy, on_error, duplicates == "keep"
     found = _experience(Log(table, *how))
     found.fixed_states, found.force = is_integer(states), flag("force", force)
-    found.cost = cost or ""
+    found.cost = "" if roles.others else cost or ""
+    found.rewards = (roles.reward, *roles.others) if roles.others else ()
     found.discount_columns = {name: given[name] for name in ("gamma", "lam") if given[name]}
     found.counts.suspicions = first_doubts(table, roles)
     if grows:

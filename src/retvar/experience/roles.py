@@ -47,14 +47,15 @@ NEEDS = {
 class Roles(SimpleNamespace):
     """The column of each role, or None; of `state` and `next_state`, a list of columns.
 
-    And what the states are: `kind` is 'number', 'label' or 'vector'; `states` their number, where
+    `others` are columns of more rewards. And what the states are: `kind` is 'number', 'label' or 'vector'; `states` their number, where
     it is given; `highest` the largest, where all were looked at. Times are `dates` or numbers.
     """
 
     @property
     def used(self) -> list[str]:
         """All columns with a role."""
-        return [*filter(None, (getattr(self, role) for role in ROLES)), *self.all_states]
+        roles = filter(None, (getattr(self, role) for role in ROLES))
+        return [*roles, *self.others, *self.all_states]
 
     @property
     def all_states(self) -> list[str]:
@@ -65,11 +66,18 @@ class Roles(SimpleNamespace):
 def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     """Find the columns, and decide by types and by the first rows what the states are."""
     own, cost = bool(table.metadata.get("own")), given["cost"]
-    if cost and given["reward"] != "reward":
-        raise InputError("cost", cost, f"reward is given, too ({given['reward']}); name one")
-    roles = Roles(kind="number", states=None, highest=None, dates=False)
+    rewards = _listed(given["reward"])
+    if cost:
+        rewards = [cost] if rewards == ["reward"] else [*rewards, cost]
+    if not rewards or len(set(rewards)) < len(rewards):
+        raise InputError("reward", listed(rewards), "must be names of different columns")
+    roles, given = Roles(kind="number", states=None, highest=None, dates=False), dict(given)
+    roles.others = [_column(table, "reward", name, "number") for name in rewards[1:]]
+    given["reward"] = rewards[0]
     for name, role in ROLES.items():
-        shown, column = ("cost", cost) if cost and name == "reward" else (name, given[name])
+        shown, column = (
+            ("cost", cost) if rewards[0] == cost and name == "reward" else (name, given[name])
+        )
         if column is None and (role.found == "always" or (own and role.found == "own")):
             column = name
         optional = role.found == "default" or given[name] is None

@@ -174,6 +174,7 @@ class Experience(Shown):
     is_log: bool = False  #: whether it comes from a table of logged rows
     force: bool = False  #: go on where more than half of the rows are left out
     cost: str = ""  #: column of costs, where these stand in place of rewards
+    rewards: tuple[str, ...] = ()  #: columns of rewards, where they are several
     length: int | None = None  #: transitions to come, where known, for a progress bar
     pieces: Callable[[], Any] | None = None  #: gives its pieces for workers, where it is files
     grown: Callable[[], Experience | None] | None = None

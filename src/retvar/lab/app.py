@@ -390,7 +390,7 @@ def _(bias, bias_data, bias_domain, bias_given, bias_made, bias_mdp, bias_place,
         _ink = charts.METHODS[_m].colour
         _marks.append(charts.level(float(_point.variance[_s]), colour=_ink))
         _tables.append(curve(_m, _names, _mean.isel(step=-1).values, _std.isel(step=-1).values))
-        _found = (_own[0][-1], _point.variance[_s], _point.bias[_s])
+        _found = (_own[0][-1], _point.variance[_s], _point.bias[_s].round(12) + 0.0)
         _rows.append([charts.LABELS[_m], *map(cell, _found)])
     _all = pd.concat([*_tables, curve("exact", _names, _truth)])
     _limits = float(_all.low.min()), float(max(_all.high.max(), _all.y.max()))

@@ -33,7 +33,7 @@ def listen(port: int = 0) -> socket.socket:
         return socket.create_server((HOST, port))
     except OSError as error:
         remedy = f"cannot be used ({error.strerror}); give another port, or none for any free one"
-        raise InputError("--port", port, remedy) from None
+        raise InputError("port", port, remedy) from None
 
 
 def serve(listener: socket.socket, ready: Any = print) -> None:

@@ -8,15 +8,6 @@ from retvar.paper.reproduce import reproduce
 from retvar.paper.selection import load_experiments, select
 
 __all__ = [
-    "Claim",
-    "Experiment",
-    "Finding",
-    "Outcome",
-    "Reproduction",
-    "Simulation",
-    "SimulationCache",
-    "all_experiments",
-    "load_experiments",
-    "reproduce",
-    "select",
-]
+    "Claim", "Experiment", "Finding", "Outcome", "Reproduction", "Simulation",
+    "SimulationCache", "all_experiments", "load_experiments", "reproduce", "select",
+]  # fmt: skip

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from retvar.paper import expectations
 from retvar.paper.declarations import Claim, Data, Finding, Simulation
 from retvar.paper.expectations import LIMIT, unit_of
+from retvar.paper.table import COLUMNS, Cell, table_row
 from retvar.plots.lines import (
     best_per_state,
     by_step,
@@ -20,7 +21,6 @@ from retvar.plots.lines import (
     errors_by_steps,
     least_error,
 )
-from retvar.plots.paper import COLUMNS, Cell, table_row
 from retvar.td.networks import NETWORKS
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def alike(data: xarray.Dataset, within: float, simulation: Simulation | None = N
     share = float(abs(gap / data.true_variance.sel(learner="direct").max()).max())
     text = f"largest difference of the means {share:.1%}"
     if simulation is None:
-        rest = data.variance_window.sum("state")
-        below = 1 - float(rest.sel(learner="vtd") / rest.sel(learner="direct"))
+        below = _lower(data)
         text += f"; in the end VTD {below:.2%} lower"
         return Finding(share <= within and 0.007 < below < 0.013, text)
     exact = expectations.of_data(simulation, data)
@@ -427,16 +426,11 @@ def direct_less_affected(data: xarray.Dataset, times: float) -> Finding:
 # ---------------------------------------------------------------------- random walk
 
 
-def final_rmse(data: xarray.Dataset) -> dict[str, float]:
-    """Final RMSE of each learner, mean over runs."""
-    last = data.variance_rmse.isel(step=-1)
-    return {str(label): float(last.sel(learner=label)) for label in data.learner.values}
-
-
 @_claim("direct's final RMSE is less than a fifth of VTD's")
 def much_better_in_the_end(data: xarray.Dataset) -> Finding:
     """Direct has a much smaller final error."""
-    found = final_rmse(data)
+    last = data.variance_rmse.isel(step=-1)
+    found = {str(name): float(last.sel(learner=name)) for name in data.learner.values}
     text = ", ".join(f"{NAMES[name]} {value:.1f}" for name, value in found.items())
     return Finding(5 * found["direct"] < found["vtd"], f"final RMSE: {text}")
 

@@ -121,6 +121,14 @@ class Simulation:
         )
         return hashlib.sha256(plain.encode()).hexdigest()
 
+    def shortest(self) -> Simulation:
+        """A copy with one step, which needs the same compiled code."""
+        when: dict[str, Any] = {"at": (1,), "every": None, "points": None, "log": False}
+        window = min(self.record.window, 1)
+        record = dataclasses.replace(self.record, **when, window=window)
+        length = dict.fromkeys(self.length, 1)
+        return dataclasses.replace(self, **length, runs=1, record=record)  # type: ignore[arg-type]
+
     @property
     def updates(self) -> float:
         """The approximate number of learner updates, to estimate run times."""
@@ -146,6 +154,7 @@ class Experiment:
     options: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     source: str = "own"  #: "paper" (first version), "conference" (second version) or "own"
+    published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: rows of Table 1
 
     def restricted(self, methods: tuple[str, ...], runs: int | None) -> Experiment:
         """A copy with these methods only, and with this number of runs."""

@@ -88,7 +88,7 @@ def step_sizes() -> list[Experiment]:
             f"α = {alpha:g} for the value, ᾱ = {alpha_bar:g} for variance and second moment.",
             (simulations[name],),
             "learning_curves",
-            {"truth": True},
+            {},
             claims[name],
         )
         for name, (title, alpha, alpha_bar) in cases.items()
@@ -432,9 +432,7 @@ def table(experiments: list[Experiment]) -> Experiment:
         "Table 1: mean absolute change of each estimate",
         "Chain: a sum over states for each episode; complex MDP: for each step.",
         tuple(known[name] for name in PUBLISHED),
-        "table_1",
-        {"published": PUBLISHED},
-        tuple(
+        claims=tuple(
             claim
             for name in PUBLISHED
             for claim in said(
@@ -442,6 +440,7 @@ def table(experiments: list[Experiment]) -> Experiment:
                 c.row_agrees(name, PUBLISHED[name], name in ALIKE),
             )
         ),
+        published=PUBLISHED,
     )
 
 

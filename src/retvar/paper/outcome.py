@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from retvar.paper.declarations import Claim, Experiment, Finding, Simulation
 from retvar.paper.sentences import SENTENCES, Sentence
-from retvar.plots.paper import Cell
+from retvar.paper.table import Cell
 from retvar.support.format import count, duration, joined, visible
-from retvar.web.rendering import anchor
+from retvar.web import anchor
 
 PLAIN_LOOP = 10e-6  # seconds of an update in a plain Python loop over numpy scalars
 SOURCES = {
@@ -171,13 +171,13 @@ class Reproduction:
         return "\n".join([*lines, f"{done} in {duration(self.elapsed)}; see {out / 'index.html'}"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as printed by ``--json``; None for numbers that were not measured."""
+        """Plain data, as ``--json`` prints them; NaN (there null) was not measured."""
         found: dict[str, Any] = {"experiments": {o.id: {"claims": []} for o in self.outcomes}}
         for outcome, _, (claim, finding) in self.numbered:
             told = {"name": claim.name, "holds": bool(finding.holds)}
             told["measured"] = str(finding.measured)
             found["experiments"][outcome.id]["claims"].append(told)
-        tables = [outcome for outcome in self.outcomes if outcome.experiment.plot == "table_1"]
+        tables = [outcome for outcome in self.outcomes if outcome.experiment.published]
         if tables:
             found["rows"] = [_row(*row) for each in tables for row in each.rows.items()]
         return found
@@ -233,12 +233,9 @@ class Reproduction:
 
 
 def _row(name: str, cells: dict[str, Cell]) -> dict[str, Any]:
-    def finite(number: float) -> float | None:
-        return float(number) if math.isfinite(number) else None
-
     return {
         "experiment": name,
-        **{column: finite(cell.measured) for column, cell in cells.items()},
-        "stderr": {column: finite(cell.stderr) for column, cell in cells.items()},
+        **{column: cell.measured for column, cell in cells.items()},
+        "stderr": {column: cell.stderr for column, cell in cells.items()},
         "published": {column: float(cell.printed) for column, cell in cells.items()},
     }

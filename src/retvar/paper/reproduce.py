@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import sys
 import time
 import warnings
@@ -9,26 +11,40 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retvar import plots
-from retvar.paper import pages
+import jinja2
+
+from retvar import plots, web
 from retvar.paper.declarations import Claim, Experiment, Finding, Simulation
+from retvar.paper.experiments import all_experiments
 from retvar.paper.folder import OutputFolder
-from retvar.paper.outcome import CheckedClaim, DrawnFigure, Outcome, Reproduction, Request
-from retvar.paper.precompile import shortest
+from retvar.paper.outcome import (
+    SOURCES,
+    CheckedClaim,
+    DrawnFigure,
+    Outcome,
+    Reproduction,
+    Request,
+)
 from retvar.paper.selection import load_experiments, restrict, select
-from retvar.plots.paper import table_row
+from retvar.paper.sentences import CLOSELY
+from retvar.paper.settings import describe_settings
+from retvar.paper.table import COLUMNS, table_row
 from retvar.simulation.cuda_device import chosen_device
+from retvar.simulation.runner import usable_threads
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.files import write_text
-from retvar.support.format import duration
+from retvar.support.format import digits, duration, minus, z_text
 from retvar.support.progress import Progress
-from retvar.web.rendering import embed
+from retvar.td.networks import label_of
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
+TITLE = "The variance of the return, reproduced"
+ESTIMATES = {column: label_of(column).replace("_", " ") for column in COLUMNS}
+FAR = 4.0  # standard errors; measurements farther from the published ones are marked
 FORMATS = ("png", "svg", "pdf")
 DRAWING = 2.0  # expected seconds of checks and a figure, to estimate the time left
 STEP, LANE = 150e-9, 7e-9  # and of a step, and of a learner in it
@@ -112,8 +128,34 @@ def reproduce(
         found = Reproduction(
             outcomes, request, time.monotonic() - began, job.simulations, len(job.missing)
         )
-        write_text(folder.path / "index.html", pages.html_page(found))
+        page = _templates().get_template("report.html").render(found=found, today=web.today())
+        write_text(folder.path / "index.html", page.lstrip())
     return found
+
+
+def _templates() -> jinja2.Environment:
+    """The templates of the page; all values are escaped."""
+    environment = web.environment("retvar.paper")
+    environment.globals |= {
+        "TITLE": TITLE, "ESTIMATES": ESTIMATES, "FAR": FAR, "SOURCES": SOURCES, "CLOSELY": CLOSELY,
+        "describe_settings": describe_settings, "versions": web.versions,
+    }  # fmt: skip
+    environment.filters |= {
+        "digits": digits, "duration": duration, "finite": math.isfinite, "minus": minus,
+        "z_text": z_text, "sentence_anchor": lambda key: web.anchor("sentence", key),
+    }  # fmt: skip
+    return environment
+
+
+def precompile() -> None:
+    """Compile what the paper's experiments need, in parallel processes."""
+    every = {s.name: s.shortest() for e in all_experiments() for s in e.simulations}
+    with multiprocessing.get_context("spawn").Pool(usable_threads()) as pool:
+        pool.map(_compile, every.values(), chunksize=1)
+
+
+def _compile(simulation: Simulation) -> None:
+    simulation.run(0, threads=1)
 
 
 class _Job:
@@ -166,7 +208,7 @@ class _Job:
         """Compile what is missing first: else a pause for compiling is taken for a slow machine."""
         for name in self.missing:
             began = time.monotonic()
-            shortest(self.simulations[name]).run(self.seed, **self.options)
+            self.simulations[name].shortest().run(self.seed, **self.options)
             self.missing[name] = time.monotonic() - began
             self.progress.check()
 
@@ -219,7 +261,7 @@ class _Job:
         else:
             if figure is not None:
                 drawn = _write(figure, self.folder.path, experiment.id, self.formats)
-        published = experiment.options["published"] if experiment.plot == "table_1" else {}
+        published = experiment.published
         return Outcome(
             experiment,
             checked,
@@ -250,7 +292,7 @@ def _write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> D
     for path in files.values():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         plots.save(figure, folder / path)
-    embedded = embed(figure)
+    embedded = web.embed(figure)
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close(figure)
     return DrawnFigure(files, *embedded)

@@ -3,8 +3,8 @@
 A figure is made in two steps: its data, as small records that can be looked at without drawing, and
 the drawing. ``lines`` has all curves of simulations, ``comparison`` those of sweeps, ``maps`` all
 heat maps, ``states`` values and spreads by state, ``calibration`` observed returns, ``graph`` an
-MDP, ``risk`` frontiers, laws of returns and where a variance arises, ``paper`` networks and
-Table 1. They share ``panels`` (lines with bands, axes, ticks, labels next to data), ``estimates``
+MDP, ``risk`` frontiers, laws of returns and where a variance arises, ``paper`` networks.
+They share ``panels`` (lines with bands, axes, ticks, labels next to data), ``estimates``
 (columns and titles) and ``style`` (colours, text, legends, :func:`save`). All return a matplotlib
 ``Figure``.
 
@@ -33,40 +33,16 @@ from retvar.plots.lines import (
     value_error_spread,
 )
 from retvar.plots.maps import estimate_heat_maps, estimate_maps, step_contours, sweep_heat_map
-from retvar.plots.paper import mdp, networks, table_1
+from retvar.plots.paper import mdp, networks
 from retvar.plots.risk import attribution, frontier, law
 from retvar.plots.states import estimate, estimate_figures, estimate_states, solution
 from retvar.plots.style import save
 
 __all__ = [
-    "attribution",
-    "calibration",
-    "check",
-    "comparison",
-    "draw_mdp",
-    "estimate",
-    "estimate_figures",
-    "estimate_heat_maps",
-    "estimate_maps",
-    "estimate_states",
-    "final_estimates",
-    "frontier",
-    "large_returns",
-    "law",
-    "learning_curves",
-    "mdp",
-    "networks",
-    "observed_returns",
-    "rmse_curves",
-    "save",
-    "sensitivity",
-    "sensitivity_curves",
-    "solution",
-    "step_contours",
-    "step_size_ratio",
-    "step_sizes",
-    "sweep_heat_map",
-    "table_1",
-    "value_error_best_step",
+    "attribution", "calibration", "check", "comparison", "draw_mdp", "estimate",
+    "estimate_figures", "estimate_heat_maps", "estimate_maps", "estimate_states",
+    "final_estimates", "frontier", "large_returns", "law", "learning_curves", "mdp", "networks",
+    "observed_returns", "rmse_curves", "save", "sensitivity", "sensitivity_curves", "solution",
+    "step_contours", "step_size_ratio", "step_sizes", "sweep_heat_map", "value_error_best_step",
     "value_error_spread",
-]
+]  # fmt: skip

@@ -129,7 +129,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
         ends: Any = {**BEYOND, "marker": marker, "clip_on": False, "gid": "beyond"}
         if far.any():  # an empty line would take up space
             ax.plot(x[far], np.full(int(far.sum()), edge), **ends, zorder=6)
-    many = share_text(int(inside.sum()), size, "observed returns")
+    many = f"{inside.sum():,} of {size:,} observed returns ({inside.mean():.1%})"
     words = f"{many} lie within 2 std of what was predicted{found.left_out}"
     ax.set_title(words, fontsize=9)
     ax.set(
@@ -144,17 +144,6 @@ def observed_returns(data: xarray.Dataset) -> Figure:
     entries: list[Entry] = [(style.sample(**look), text) for text, look in looks.items()]
     style.add_legend(figure, [(band, "predicted: mean ± 2 std"), *entries], ncols=3)
     return figure
-
-
-def share_text(part: int, whole: int, noun: str) -> str:
-    """A share in percent that never rounds to all or none.
-
-    >>> share_text(94, 100, "observed returns"), share_text(1999, 2000, "observed returns")
-    ('94% of 100 observed returns', 'more than 99% of 2,000 observed returns')
-    """
-    percent, words = round(100 * part / whole), {0: "less than 1% of", 100: "more than 99% of"}
-    share = words.get(percent, f"{percent}% of")
-    return f"{ {0: 'none of', whole: 'all'}.get(part, share) } {whole:,} {noun}"
 
 
 @style.styled

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -16,13 +14,11 @@ from retvar.plots import panels as p
 from retvar.plots import style
 from retvar.plots.lines import below_cutoff
 from retvar.plots.panels import Line, Panel, XAxis
-from retvar.plots.style import Array, Entry, Figure, Indices, learner_name, learner_style
+from retvar.plots.style import Array, Entry, Figure, learner_name, learner_style
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.sweep import run_errors
 from retvar.sweep.comparison import TITLES, Comparison, can_decide, compare, error_name
-from retvar.sweep.run_errors import ComparisonOptions
-from retvar.sweep.statistics import centre
+from retvar.sweep.run_errors import JUDGING, ComparisonOptions, RunErrors, errors_of
 
 DEFAULTS = ComparisonOptions(resamples=1_000)
 LONG_NAMES = {
@@ -53,67 +49,20 @@ POINT: Any = {"marker": "o", "ms": 5, "mec": "white", "mew": 0.5, "ls": "none"}
 DOT: Any = {"marker": "|", "ms": 7, "mew": 0.7, "alpha": 0.45, "ls": "none", "zorder": 1}
 
 
-@dataclass(frozen=True, eq=False)
-class SweepErrors:
-    """Errors [domain, learner, run] of a sweep at one moment, and how their intervals are made."""
-
-    errors: run_errors.RunErrors
-    by: str
-    options: ComparisonOptions
-
-    @property
-    def label(self) -> str:
-        """Label of an axis of errors, which are relative where there are several domains."""
-        several = len(self.errors.domains) > 1
-        return error_name(self.options.what) + ",\ntimes the best of each domain" * several
-
-    def axis_values(self, setting: str) -> list[float]:
-        """The numbers that a setting takes, ascending."""
-        column = self.errors.column(setting)
-        values = sorted({float(x) for x in column if isinstance(x, float | int) and x == x})
-        if len(values) < 2:
-            raise InputError(setting, f"{len(values)} numbers", "must be a setting that was varied")
-        return values
-
-    def questions(self, *axes: str) -> dict[str, Indices]:
-        """Learners by what they estimate, apart from settings along an axis."""
-        names = [n for n in run_errors.QUESTION_SETTINGS if n in self.errors.settings]
-        return self.errors.questions([n for n in names if n not in axes])
-
-    def cells(
-        self, members: Indices, axes: Mapping[str, Sequence[float]]
-    ) -> dict[tuple[int, ...], Indices]:
-        """Which of these learners have which settings, by the places of these on the axes."""
-        found: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for m in members.tolist():
-            own = [(self.errors.column(name)[m], values) for name, values in axes.items()]
-            if all(setting in values for setting, values in own):
-                found[tuple(values.index(setting) for setting, values in own)].append(m)
-        return {at: np.array(found[at], dtype=np.intp) for at in sorted(found)}
-
-    def best_errors(self, cell: Indices) -> Array:
-        """Errors [domain, run] of the best of these learners, chosen by half of the runs."""
-        chosen = cell if cell.size == 1 else self.errors.best(cell)
-        return np.asarray(self.errors.values[np.arange(len(self.errors.domains)), chosen])
-
-    def scales(self, question: Indices) -> Array:
-        """What errors are multiples of [domain, 1]: the best learner's, with several domains."""
-        if len(self.errors.domains) == 1:
-            return np.ones((1, 1))
-        found = centre(self.errors.values[:, question]).min(axis=1)
-        if not np.isfinite(found).all() or not found.all():
-            raise InputError("data", "a domain without a best", "every learner diverged there")
-        return np.asarray(found[:, None])
-
-
 def load_errors(
     data: xarray.Dataset, by: str, options: ComparisonOptions | None, **keywords: Any
-) -> SweepErrors:
+) -> RunErrors:
     """Validate the options of a figure of a sweep, and take its errors out of the dataset."""
-    options = ComparisonOptions.of(DEFAULTS if options is None else options, **keywords)
-    errors = run_errors.errors_of(data, options)
-    errors.column(by)
-    return SweepErrors(errors, by, options.resolve(len(errors.domains)))
+    chosen = DEFAULTS if options is None else options
+    found = errors_of(data, ComparisonOptions.of(chosen, **keywords))
+    found.column(by)
+    return found
+
+
+def error_label(errors: RunErrors) -> str:
+    """Label of an axis of errors, which are relative where there are several domains."""
+    several = len(errors.domains) > 1
+    return error_name(errors.options.what) + ",\ntimes the best of each domain" * several
 
 
 def question_title(text: str) -> str:
@@ -151,9 +100,9 @@ def sensitivity_curves(
     >>> rv.plots.sensitivity_curves(data).axes[0].get_xlabel()
     'step size of the value, α'
     """
-    sweep = load_errors(data, by, options, **keywords)
-    values = sweep.axis_values(x)
-    found, split = error_lines(sweep, x, values)
+    errors = load_errors(data, by, options, **keywords).relative([x])
+    values, how = errors.numbers(x), errors.options
+    found, split = error_lines(errors, x, by)
     content = [Panel(question_title(q), list(own.values())) for q, own in found.items()]
     looks = {m: line.look for own in found.values() for m, line in own.items()}
     legend = [(style.legend_line(look, True), learner_name(m)) for m, look in looks.items()]
@@ -165,43 +114,39 @@ def sensitivity_curves(
     label = (LONG_NAMES if len(found) < 3 else SYMBOLS).get(x, x)
     axis = XAxis(label, None, p.axis_ticks(values, log), base=10 * log)
     every = np.concatenate([np.ravel([line.y, *(line.band or ())]) for line in lines])
-    domains, _, runs = sweep.errors.values.shape
-    many = domains if sweep.options.over == "domains" else runs // (1 + split)
-    over, level = sweep.options.over, sweep.options.level
-    about = f"interquartile mean, {level:.0%} interval over {many} {over}"
-    content = p.logarithmic(content, sweep.label, below_cutoff(every[every > 0], CUTOFF))
+    domains, _, runs = errors.values.shape
+    many = domains if how.over == "domains" else runs // (1 + split)
+    about = f"interquartile mean, {how.level:.0%} interval over {many} {how.over}"
+    content = p.logarithmic(content, error_label(errors), below_cutoff(every[every > 0], CUTOFF))
     figure = p.panels(content, axis, size, legend, title=about, title_fontsize=8)
     figure.get_layout_engine().set(w_pad=0.07)  # type: ignore[union-attr, call-arg]
     return figure
 
 
-def error_lines(
-    sweep: SweepErrors, x: str, values: list[float]
-) -> tuple[dict[str, dict[str, Line]], bool]:
+def error_lines(errors: RunErrors, x: str, by: str) -> tuple[dict[str, dict[str, Line]], bool]:
     """The errors of each question and method; whether half of the runs chose other settings."""
-    questions, methods = sweep.questions(x), sweep.errors.methods(sweep.by)
+    values, methods, questions = errors.numbers(x), errors.methods(by), errors.questions(axes=[x])
     cells = {
-        (q, m): sweep.cells(np.intersect1d(asked, own), {x: values})
+        (q, m): errors.cells(np.intersect1d(asked, own), {x: values})
         for (q, asked), (m, own) in product(questions.items(), methods.items())
     }
     split = any(cell.size > 1 for row in cells.values() for cell in row.values())
     looks = {m: learner_style(m, k) for k, m in enumerate(methods)}
-    scales = {q: sweep.scales(asked) for q, asked in questions.items()}
     found: dict[str, dict[str, Line]] = {q: {} for q in questions}
     for (q, m), row in cells.items():
         if row:
             places = np.array([values[k] for (k,) in row])
-            errors = np.array([sweep.best_errors(cell) for cell in row.values()])
-            errors = errors[..., run_errors.JUDGING] if split else errors
-            died = dict.fromkeys(places[np.isinf(errors).any(axis=(1, 2))].tolist(), "×")
+            best = np.array([errors.best_errors(cell) for cell in row.values()])
+            best = best[..., JUDGING] if split else best
+            died = dict.fromkeys(places[np.isinf(best).any(axis=(1, 2))].tolist(), "×")
             with np.errstate(divide="ignore"):
-                ends = sweep.options.overall_interval(np.log(errors) - np.log(scales[q]))
+                ends = errors.options.overall_interval(np.log(best))
             y, low, high = np.exp([ends.estimate, ends.low, ends.high])
             y, high = np.where(np.isinf(y), np.nan, y), np.where(np.isinf(high), 1e9 * y, high)
-            best = np.nanargmin(y) if np.isfinite(y).any() else slice(0)
+            least = np.nanargmin(y) if np.isfinite(y).any() else slice(0)
             ring = {**RING, "color": looks[m].text_colour, "gid": "best", "clip_on": False}
             words: Any = {"name": learner_name(m, style.LONGEST_TICK), "diverged": died}
-            words["points"] = places[best], y[best], ring
+            words["points"] = places[least], y[least], ring
             found[q][m] = Line(places, y, looks[m], (low, high), **words)
     return found, split
 

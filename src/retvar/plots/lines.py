@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import xarray
-from matplotlib.patches import Patch
 
 from retvar.plots import panels as p
 from retvar.plots import style
@@ -21,7 +20,7 @@ from retvar.plots.panels import Line, Panel, XAxis, panels
 from retvar.plots.style import METHODS, Array, Entry, Figure, Flags, LineStyle, learner_name, shown
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import listed, short_number
+from retvar.support.format import listed
 from retvar.td import networks
 from retvar.td.networks import DEFAULT, NETWORKS
 
@@ -31,7 +30,7 @@ MAX_LEARNERS = 23
 MAX_DRAWN = 8  # states; of more, some are chosen
 MOMENTS = ("variance", *networks.SHAPES, *networks.SHAPES.values())
 FAR = 8.0  # times the scale of the truth; lines beyond are cut off
-MAX_DIP = 0.6  # depth below zero relative to the height above, from which it is compressed
+MAX_DIP = 2.0  # depth below zero relative to the height above; deeper dips leave the panel
 CUTOFF = 1e4  # times the least error; larger errors are cut off
 LINEAR = 100.0  # times the least error, up to which an axis of errors is linear and begins at 0
 LEAST = 0.001  # the least ᾱ of the paper's grid; with less, 80,000 steps do not suffice
@@ -144,16 +143,16 @@ def _panels_over_time(content: list[Panel], data: xarray.Dataset, legend: list[E
     return panels(content, times_of(data)[1], size, legend)
 
 
-def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") -> Figure:
+def learning_curves(data: Datasets, what: str = "variance") -> Figure:
     """Draw the estimates of each learner over time: the mean over runs ± one standard deviation.
 
     The first panel shows the value, the others the variance of each learner on one scale, or
     another moment. Exact answers are dashed. A curve far from the truth leaves its panel. Of more
     than 8 states those are drawn that tell most, and the legend says so.
 
-    `data` is from :func:`retvar.simulate`, or a mapping with one such dataset. Without `truth`
-    no exact answers are drawn. `what` is ``"variance"``; of learners with a higher order also
-    ``"third_moment"``, ``"skewness"``, ``"fourth_moment"`` or ``"kurtosis"``.
+    `data` is from :func:`retvar.simulate`, or a mapping with one such dataset. `what` is
+    ``"variance"``; of learners with a higher order also ``"third_moment"``, ``"skewness"``,
+    ``"fourth_moment"`` or ``"kurtosis"``.
 
     Examples
     --------
@@ -169,23 +168,18 @@ def learning_curves(data: Datasets, truth: bool = True, what: str = "variance") 
     labels = _labels(found, MAX_LEARNERS)
     if what != "variance":  # only those who learn it
         labels = [x for x in labels if np.isfinite(found[what].sel(learner=x)).any()] or labels
-    if not arguments.flag("truth", truth):
-        found = found.drop_vars(["true_value", f"true_{what}"], errors="ignore")
     found, words = _telling_states(found.sel(learner=labels), what)
     names = {x: f"by {learner_name(x, style.LONGEST_TITLE)}" for x in labels}
     same, first = bool((found.value == found.value.isel(learner=0)).all()), labels[0]
     limits = low, high = _y_limits(found, what)
-    dips = what == "variance" and 0 < MAX_DIP * high < -low
-    knee = float(f"{-high / 4:.1g}") if dips else None
+    if what == "variance" and high > 0:
+        limits = max(low, -MAX_DIP * high), high
     title, own = "value" if same else f"value {names[first]}", found.isel(learner=[0])
     content = [state_panel(title, own.isel(learner=0), "value", limits=_y_limits(own, "value"))]
     for x, by in names.items():
         title, one = f"{what.replace('_', ' ')} {by}", found.sel(learner=x)
-        content.append(state_panel(title, one, what, limits=limits, knee=knee))
+        content.append(state_panel(title, one, what, limits=limits))
     legend = [_mean_entry(found, what), *(EXACT if f"true_{what}" in found else ())]
-    if knee is not None:
-        shade = Patch(facecolor=style.SHADE)
-        legend.append((shade, f"scale compressed below {short_number(knee)}"))
     return _panels_over_time(content, found, legend + words)
 
 
@@ -325,7 +319,7 @@ def errors_by_steps(data: xarray.Dataset, method: str) -> xarray.DataArray:
 def step_size_ratio(data: Datasets) -> Figure:
     """Draw the squared error of the variance against both step sizes, on logarithmic axes.
 
-    Each ᾱ has a colour; direct is solid, VTD dashed, centred dotted. α = 0 is left of the break.
+    Each ᾱ has a colour; direct is solid, VTD dashed, centred dotted.
 
     `data` is from :func:`retvar.simulate`, recorded with a window; labels of learners begin
     with the name of a method, and α and ᾱ are numbers. Of several learners with the same steps
@@ -338,7 +332,7 @@ def step_size_ratio(data: Datasets) -> Figure:
         both = list(dict.fromkeys(other for other in (DEFAULT, name) if other in errors))
         panel = Panel(" and ".join(map(learner_name, both)), [])
         for method, table in [(m, errors[m]) for m in both]:
-            x, ends = p.log_places(table.alpha.values), method == both[0]
+            x, ends = table.alpha.values, method == both[0]
             for k, text in enumerate(p.tick_labels(table.alpha_bar.values.tolist())):
                 own, end = style.line_style(k), f"ᾱ = {text}" if ends else ""
                 look = replace(METHODS[method], colour=own.colour, marker=own.marker)
@@ -364,17 +358,17 @@ def large_returns(data: Mapping[str, xarray.Dataset], means: Sequence[float]) ->
     """Draw the squared error of the variance against the mean reward, on logarithmic axes.
 
     `data` has datasets named ``…/frozen/c`` (the value is fixed at the truth) and ``…/learned/c``,
-    recorded with a window, for each mean reward c; `means` are those to show, 0 left of the break.
+    recorded with a window, for each mean reward c; `means` are those to show.
     """
     data, means = datasets(data), arguments.numbers("means", means).tolist()
     if not data:
         raise InputError("data", "{}", "must hold a dataset")
     cases = {"frozen": "value held at the truth", "learned": "value learned, α = ᾱ"}
-    methods, x, content = _methods(next(iter(data.values()))), p.log_places(means), []
+    methods, content = _methods(next(iter(data.values()))), list[Panel]()
     for case, title in cases.items():
         found = {m: error_by_return(data, case, m) for m in methods}
         heights = {m: [errors.get(float(c), np.nan) for c in means] for m, errors in found.items()}
-        content.append(Panel(title, [method_line(m, x, heights[m]) for m in methods]))
+        content.append(Panel(title, [method_line(m, means, heights[m]) for m in methods]))
     axis = p.log_x_axis(means, "mean reward, c")
     return panels(p.logarithmic(content, SQUARED_ERROR), axis, (2, 8.0, 3.3))
 
@@ -391,11 +385,11 @@ def method_line(method: str, x: Any, y: Any, std: Any = None, **more: Any) -> Li
 def by_ratio(data: xarray.Dataset, values: xarray.DataArray, method: str) -> xarray.DataArray:
     """Learners of a method as [ratio, alpha_bar]."""
     own = values.isel(learner=of_method(data, method))
-    found = [re.search(r"error=([\d.e+-]+)", str(label)) for label in own.learner.values]
-    if None in found:
+    found = [re.findall(r"error=([\d.e+-]+)", str(label)) for label in own.learner.values]
+    if [] in found:
         remedy = "labels must be like 'direct error=0.1 ᾱ=0.01'"
         raise InputError("learners", str(own.learner.values[0]), remedy)
-    indexed = own.assign_coords(ratio=("learner", [float(x[1]) for x in found if x]))
+    indexed = own.assign_coords(ratio=("learner", [float(x[0]) for x in found]))
     return indexed.set_index(learner=["ratio", "alpha_bar"]).unstack("learner")
 
 
@@ -480,8 +474,6 @@ def by_step(data: xarray.Dataset, method: str) -> tuple[Array, Array, Array, Arr
 def sensitivity(data: Datasets) -> Figure:
     """Draw the final error of each method against ᾱ; above it how many runs diverged.
 
-    Where some did, a hollow point shows the mean of the others.
-
     `data` is from :func:`retvar.simulate`, recorded with ``Record(rmse=True)``; labels of
     learners begin with the name of a method, and ᾱ is a number. Of several learners with the
     same ᾱ the best is drawn.
@@ -491,10 +483,8 @@ def sensitivity(data: Datasets) -> Figure:
     lines = []
     for m, (x, mean, std, died) in tables.items():
         gone = {step: f"× {n:g}" for step, n in zip(x.tolist(), died, strict=True) if n > 0}
-        hollow: Any = {"linestyle": "none", "mfc": "none", "mec": METHODS[m].colour, "mew": 1}
-        points = x[died > 0], mean[died > 0], METHODS[m].plot_options(**hollow)
         heights = np.where(died > 0, np.nan, mean)
-        lines.append(method_line(m, x, heights, std, diverged=gone, points=points))
+        lines.append(method_line(m, x, heights, std, diverged=gone))
     steps, means = (np.concatenate([table[k] for table in tables.values()]) for k in (0, 1))
     axis = p.log_x_axis(steps, "step size of the variance, ᾱ", base=2)
     label, near = "final RMSE of the variance", below_cutoff(means, CUTOFF)

@@ -5,7 +5,6 @@ Each figure makes a :class:`HeatMap` first; :func:`draw_map` draws all of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,20 +14,19 @@ import xarray
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from retvar.mdp import END, MDP
 from retvar.plots import estimates as e
 from retvar.plots import panels, style
-from retvar.plots.comparison import LONG_NAMES, SweepErrors, load_errors, question_title
+from retvar.plots.comparison import LONG_NAMES, error_label, load_errors, question_title
 from retvar.plots.estimates import TITLES, column, visited
 from retvar.plots.style import INK, Array, Figure, Flags, Indices, shown
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import count, short_number
-from retvar.sweep.run_errors import JUDGING, QUESTION_SETTINGS, ComparisonOptions, contenders
+from retvar.sweep.run_errors import JUDGING, QUESTION_SETTINGS, ComparisonOptions, RunErrors
 from retvar.sweep.statistics import centre
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ COLOUR_MAPS: dict[str, Any] = {  # even in grey: a high value is bright, a large
     "std": ListedColormap(colormaps["magma_r"](np.linspace(0.02, 0.82, 256)), "spread"),
 }
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])  # of red, green and blue light
-OUTLINE: Any = ({"color": "white", "lw": 2.6, "alpha": 0.8}, {"color": INK, "lw": 1.2})
 HATCH: Any = {"cmap": ListedColormap(["#f8f8f8"]), "edgecolor": "#bdbdbd", "hatch": "////"}
 STAR: Any = {"marker": "*", "ms": 11, "mfc": "white", "mec": INK, "mew": 0.9, "ls": "none"}
 NUMBER_SIZE, BELOW_SIZE, MIN_SIZE = 8.5, 6.6, 4.6  # points; smaller numbers are omitted
@@ -145,121 +142,89 @@ def add_bar(ax: Axes, mesh: Any, width: float, height: float) -> None:
 
 
 @style.styled
-def draw_maps(maps: Mapping[str, HeatMap], title: str, size: Any = None, across: int = 2) -> Figure:
-    """Draw maps by their titles, each of this size in inches with a colour bar.
+def draw_maps(maps: Mapping[str, HeatMap], title: str) -> Figure:
+    """Draw maps of one shape by their titles, with colour bars.
 
-    Without a size they are grids of one shape, whose cells are square; wide grids are stacked.
+    Those with axes have one size; others are grids, whose cells are square, and stacked if wide.
     """
     first = next(iter(maps.values()))
     rows, columns = first.table.shape
-    stacked, cell = size is None and columns >= 2 * rows, 0.0
+    (wide, high), stacked, cell = OBSERVATION_MAP, False, 0.0
     look: Any = {"rasterized": True}
-    if size is None:
+    if not first.names:
+        stacked = columns >= 2 * rows
         cell = float(np.clip(8.4 / columns if stacked else 4.1 / max(rows, columns), 0.05, 0.85))
         look = {"edgecolors": "white", "lw": min(1.0, 2.5 * cell)}
-    wide, high = size or (cell * columns, cell * rows)
-    across = 1 if stacked else min(len(maps), across)
+        wide, high = cell * columns, cell * rows
+    across = 1 if stacked else min(len(maps), 2)
     down, room = -(-len(maps) // across), 0.35 * bool(first.names)  # for ticks
     width, height = max(wide + 0.85, 2.7) + room, max(high, MIN_BAR) + 0.4 + room
     figure = style.new_figure(max(across * width + 0.2, 5.2), down * height + 0.75, title)
     for k, (name, one) in enumerate(maps.items()):
         ax = figure.add_subplot(down, across, k + 1, anchor="W", title=name)
-        ax.set_aspect("auto" if size else "equal")
         add_bar(ax, draw_map(ax, one, cell, **look), wide, high)
         if one.names:
-            ax.locator_params(integer=size is None, nbins=6 if size else 10)
+            ax.locator_params(nbins=6)
             ax.set(xlabel=shown(one.names[0]), ylabel=shown(one.names[1]))
         else:
+            ax.set_aspect("equal")
             ax.set_axis_off()
     return figure
 
 
-class Cells(NamedTuple):
-    """Where the states are: the row, the column and the layer (map) of each."""
-
-    parts: Indices  #: [state, part]
-    layers: dict[int, str]  #: what each layer is; empty for a grid world, which has one
-    names: tuple[str, ...] = ()  #: of the axes, x and y
-
-
-def cells_of(data: xarray.Dataset) -> Cells | None:
-    """The cells of a grid world, or of states that are three whole numbers with names, or None."""
-    if "grid_rows" in data.attrs and "grid_columns" in data.attrs:
-        states = np.arange(data.sizes["state"])
-        places = np.divmod(states, int(data.attrs["grid_columns"]))
-        if states.size != data.attrs["grid_rows"] * data.attrs["grid_columns"]:
-            raise InputError("grid", f"{states.size:,} states", "must be as many as its cells")
-        return Cells(np.stack([*places, 0 * states], axis=1), {0: ""})
-    names = tuple(str(data.attrs.get("label_names", "")).split("; "))
-    if len(names) != 3 or "label" not in data.coords or data.attrs.get("actions"):
+def grid_shape(data: xarray.Dataset) -> tuple[int, int] | None:
+    """Rows and columns of a grid world; None where the states are none."""
+    if "grid_rows" not in data.attrs or "grid_columns" not in data.attrs:
         return None
-    labels = [str(label) for label in data["label"].values]
-    if not all(re.fullmatch(r"-?\d+(, -?\d+){2}", label) for label in labels):
-        return None
-    parts = np.array([label.split(", ") for label in labels], dtype=np.intp)
-    layers, name = np.unique(parts[:, 2]).tolist(), shown(names[2])
-    titles = {0: f"no {name}", 1: name} if layers == [0, 1] else {k: f"{name} {k}" for k in layers}
-    return Cells(parts, titles, (names[1], names[0])) if len(layers) <= 3 else None
+    shape, states = (int(data.attrs["grid_rows"]), int(data.attrs["grid_columns"])), data["state"]
+    if states.size != shape[0] * shape[1]:
+        raise InputError("grid", f"{states.size:,} states", "must be as many as its cells")
+    return shape
 
 
 def estimate_maps(data: xarray.Dataset) -> Figure:
     """Draw the estimates of a grid world: a map of the value and one of the std.
 
     Each cell shows its estimate and, below it, half the width of its interval, if they fit. Cells
-    from which no step was taken are hatched. Blackjack has maps of the player's sum and the
-    dealer's card, one with and one without a usable ace.
-
-    `data` is from :func:`retvar.estimate`, of a grid world or of Blackjack.
+    from which no step was taken are hatched. `data` is from :func:`retvar.estimate`.
     """
     remedy = "must be that of a grid world, with its value and std; see estimate_states for others"
-    e.require_columns(data, *TITLES, remedy=remedy)
-    cells, known = cells_of(data), visited(data)
-    if cells is None:
-        raise InputError("data", "no grid", remedy)
+    e.require_columns(data, *TITLES, "grid_rows", "grid_columns", remedy=remedy)
+    known = visited(data)
     title = e.figure_title(data, "what return to expect from each cell, and how far it may stray")
     if not known.any():
         text = "No step was taken from any cell, so there is nothing to draw."
         return style.message_figure(title, text)
-    maps = dict(state_map(data, *which, cells) for which in product(TITLES, cells.layers))
-    figure = draw_maps(maps, title, across=max(2, len(cells.layers)))
+    figure = draw_maps(dict(state_map(data, name) for name in TITLES), title)
     written, notes = {str(text.get_gid()) for ax in figure.axes for text in ax.texts}, []
     if "interval" in written:
         notes.append(f"±: half the width of the {e.interval_name(data)}")
     letters = sorted(set(str(data.attrs.get("cells", ""))) - {" "}, key="SFHCG".find)
     if "letter" in written and set(letters) <= set(CELL_TYPES):
         notes.append(", ".join(f"{letter} {CELL_TYPES[letter]}" for letter in letters))
-    unknown = known & np.isnan(column(data, "std"))
-    if unknown.any() and (cells.names or "unknown" in written):
-        notes.append(f"{'white' if cells.names else '?'}: {e.why_unknown(data, unknown)}")
-    style.add_note(figure, [*notes, NOT_VISITED if cells.names else NO_STEP * (not known.all())])
+    if "unknown" in written:
+        notes.append(f"?: {e.why_unknown(data, known & np.isnan(column(data, 'std')))}")
+    style.add_note(figure, [*notes, NO_STEP * (not known.all())])
     return figure
 
 
-def state_map(data: xarray.Dataset, name: str, layer: int, cells: Cells) -> tuple[str, HeatMap]:
-    """A layer of the value or std with the half-widths of intervals, and its title."""
-    known = visited(data)
+def state_map(data: xarray.Dataset, name: str) -> tuple[str, HeatMap]:
+    """The title and the map of the value or std, with the half-widths of intervals."""
+    known, shape = visited(data), grid_shape(data)
     values = np.where(known, column(data, name), np.nan)
     factor, suffix = panels.common_factor(values)
     values = values / factor
     halves = (column(data, f"{name}_high") - column(data, f"{name}_low")) / (2 * factor)
     texts, below = number_texts(values, np.where(np.isnan(values), np.nan, halves))
-    used = cells.parts[known] if cells.names else cells.parts
-    low, high = used.min(axis=0)[:2], used.max(axis=0)[:2]
-    own = np.flatnonzero(known & (cells.parts[:, 2] == layer))
-    at = tuple((cells.parts[own, :2] - low).T)
-    table, hatched = np.full(high - low + 1, np.nan), np.ones(high - low + 1, dtype=bool)
-    table[at], hatched[at] = values[own], False
-    title = ": ".join(filter(None, (TITLES[name] + suffix, cells.layers[layer])))
-    norm, colours = Normalize(*panels.value_range(values)), COLOUR_MAPS[name]
-    if cells.names:
-        edges = tuple(np.arange(low[k], high[k] + 2) - 0.5 for k in (1, 0))
-        return title, HeatMap(table, colours, norm, edges, hatched, names=cells.names)
-    words = np.full((2, *table.shape), "", dtype=object)
-    words[0][at] = [texts[k] or "?" for k in own]
-    words[1][at] = [f"±{below[k]}" * bool(below[k]) for k in own]
-    upper, lower = (each.ravel().tolist() for each in words)
-    corner = str(data.attrs.get("cells", ""))
-    return title, HeatMap(table, colours, norm, None, hatched, upper, lower, corner, down=True)
+    return TITLES[name] + suffix, HeatMap(
+        values.reshape(shape),
+        COLOUR_MAPS[name],
+        hatched=~known.reshape(shape),
+        texts=[text or "?" * own for text, own in zip(texts, known.tolist(), strict=True)],
+        below=[f"±{half}" * bool(half) for half in below],
+        corner=str(data.attrs.get("cells", "")),
+        down=True,
+    )
 
 
 def estimate_heat_maps(data: xarray.Dataset) -> Figure:
@@ -283,7 +248,7 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
         maps[title + suffix] = HeatMap(table / factor, look, None, edges, blank, names=axes)
         white = white or bool((np.isnan(table) & ~blank).any())
     why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
-    figure = draw_maps(maps, title, OBSERVATION_MAP)
+    figure = draw_maps(maps, title)
     style.add_note(figure, [NOT_VISITED * bool(blank.any()), f"white: {why}" * white])
     return figure
 
@@ -425,7 +390,6 @@ class ErrorMap(NamedTuple):
 
     table: Array  #: [y, x]: NaN where nothing was computed, infinite where runs diverged
     stars: list[tuple[int, int]]  #: the best cells
-    near: Indices  #: [y, x]: the number, from 1, of the star than which a cell is not surely worse
 
 
 @style.styled
@@ -442,22 +406,18 @@ def sweep_heat_map(
     Other settings are those in `where`, or the best for each domain and cell, chosen by one half of
     the runs and shown by the other. γ, λ and estimands that are not on an axis have a row of maps
     each. A star marks the best cell of each map, or of each line of cells with the same γ, λ and
-    estimand. An outline around it holds the cells that are not surely worse: the interval of the
-    ratio of errors to the best, paired over runs or domains, contains 1. That best is chosen by one
-    half of the runs (or domains) and judged by the other, so that the outline holds the truly best
-    cell at least about as often as `level` says (less often with fewer than 8). Cells in which more
-    than a quarter of the runs diverged are hatched.
+    estimand. Cells in which more than a quarter of the runs diverged are hatched.
 
     `x` and `y` are the settings along the axes; the rest is as for :func:`sensitivity_curves`.
     """
-    sweep = load_errors(data, by, options, **keywords)
+    errors = load_errors(data, by, options, **keywords).relative()
     if x == y:
         raise InputError("y", y, "must differ from x")
-    axes, maps = {name: sweep.axis_values(name) for name in (x, y)}, {}
-    rows, methods = sweep.questions(x, y), sweep.errors.methods(by)
+    axes, maps = {name: errors.numbers(name) for name in (x, y)}, {}
+    rows, methods = errors.questions(axes=[x, y]), errors.methods(by)
     for (question, members), (method, own) in product(rows.items(), methods.items()):
         title = ", ".join(filter(None, (style.learner_name(method), question_title(question))))
-        maps[title] = error_map(sweep, axes, np.intersect1d(members, own))
+        maps[title] = error_map(errors, axes, np.intersect1d(members, own))
     tables, columns = np.array([one.table for one in maps.values()]), len(methods)
     norm, size = log_norm(tables, 20.0), (1.3 + 2.5 * columns, 0.75 + 2.25 * len(rows))
     figure = Figure(figsize=size, layout="constrained")
@@ -465,7 +425,6 @@ def sweep_heat_map(
     for ax, (title, one) in zip(grid.ravel(), maps.items(), strict=True):
         heat = HeatMap(one.table, "viridis_r", norm, hatched=np.isinf(one.table))
         draw_map(ax, heat, rasterized=True)
-        _outline(ax, one.near)
         for row, place in one.stars:
             ax.plot(place, row, gid="best", zorder=4, **STAR)
         ax.set_title(title)
@@ -474,54 +433,33 @@ def sweep_heat_map(
         _cell_ticks(ax.xaxis, x, axes[x], ax in grid[-1])
         _cell_ticks(ax.yaxis, y, axes[y], ax in grid[:, 0])
     cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
-    add_log_bar(figure, norm, grid, sweep.label, extend="max" if cut_off else None)
-    domains, _, runs = sweep.errors.values.shape
-    over, level = sweep.options.over, sweep.options.level
-    halves = (domains if over == "domains" else runs) // 2
-    best = f"star: best; outline: not surely worse ({level:.0%} interval of the ratio to the best, "
-    words = [f"{best}over {halves} {over}, holds 1)"] * any(one.stars for one in maps.values())
+    add_log_bar(figure, norm, grid, error_label(errors), extend="max" if cut_off else None)
+    words = ["star: best"] * any(one.stars for one in maps.values())
     words += ["hatched: more than a quarter of the runs diverged"] * bool(np.isinf(tables).any())
     figure.supxlabel(style.wrap_text("; ".join(words), 8, size[0] - 0.2), fontsize=8)
     return figure
 
 
-def error_map(sweep: SweepErrors, values: dict[str, list[float]], members: Indices) -> ErrorMap:
+def error_map(errors: RunErrors, values: dict[str, list[float]], members: Indices) -> ErrorMap:
     """The map of the learners of one method and question."""
     x, y = values
-    cells = sweep.cells(members, {y: values[y], x: values[x]})
+    cells = errors.cells(members, {y: values[y], x: values[x]})
     split = any(cell.size > 1 for cell in cells.values())
-    scales = {tuple(group): sweep.scales(group) for group in sweep.questions().values()}
     table = np.full((len(values[y]), len(values[x])), np.nan)
-    every = np.full((*table.shape, *sweep.errors.values[:, 0].shape), np.inf)
     for at, cell in cells.items():
-        scale = next(scale for group, scale in scales.items() if cell[0] in group)
-        errors = every[at] = sweep.best_errors(cell)
+        best = errors.best_errors(cell)
         with np.errstate(divide="ignore"):
-            logs = np.log(errors[..., JUDGING] if split else errors) - np.log(scale)
+            logs = np.log(best[..., JUDGING] if split else best)
         table[at] = np.exp(centre(logs, (-2, -1)))
     x_asks, y_asks = (name in QUESTION_SETTINGS for name in (x, y))
     rows, columns = np.indices(table.shape)
     rivals = rows * y_asks + columns * x_asks  # cells that can be compared have the same number
-    stars, near = [], np.zeros(table.shape, dtype=np.intp)
+    stars = []
     for k in [] if x_asks and y_asks else np.unique(rivals):
-        own = (rivals == k) & ~np.isnan(table)
-        finite = np.where(own & np.isfinite(table), table, np.inf)
+        finite = np.where((rivals == k) & np.isfinite(table), table, np.inf)
         if np.isfinite(finite).any():
             stars.append(divmod(int(np.argmin(finite)), table.shape[1]))
-            near[own] = len(stars) * contenders(every[own], sweep.options, split=split)
-            near[stars[-1]] = len(stars)
-    return ErrorMap(table, stars, near)
-
-
-def _outline(ax: Axes, near: Indices) -> None:
-    """Draw lines between cells with different numbers, dark on light: visible on any colour."""
-    inside = np.pad(near, 1)
-    upright = np.argwhere(inside[:, 1:] != inside[:, :-1]) - (1.5, 0.5)
-    flat = np.argwhere(inside[1:] != inside[:-1]) - (0.5, 1.5)
-    edges = [[(x, y), (x, y + 1)] for y, x in upright] + [[(x, y), (x + 1, y)] for y, x in flat]
-    for k, look in enumerate(OUTLINE, 2):
-        more: Any = {"capstyle": "projecting", "clip_on": False, "zorder": k, "gid": "near"}
-        ax.add_collection(LineCollection(edges, **look, **more), autolim=False)
+    return ErrorMap(table, stars)
 
 
 def _cell_ticks(axis: Any, name: str, values: list[float], labelled: bool) -> None:

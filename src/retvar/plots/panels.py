@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
 from retvar.plots import style
@@ -21,7 +21,6 @@ from retvar.plots.style import Array, Entry, Figure, LineStyle
 from retvar.support.format import short_number
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-COMPRESSED_HEIGHT = 0.3  # share of the height of a panel
 MAX_TICKS = 6
 LABEL_SIZE = 8.0  # points
 
@@ -50,7 +49,6 @@ class Panel(NamedTuple):
     limits: tuple[float, float] | None = None  #: of the y axis; default: of matplotlib
     ylabel: str = ""  #: drawn at the first panel of each row
     log: bool = False  #: whether the y axis is logarithmic; it has limits then
-    knee: float | None = None  #: below which the y axis is compressed, so that a dip is seen
 
 
 class XAxis(NamedTuple):
@@ -60,12 +58,13 @@ class XAxis(NamedTuple):
     limits: tuple[float, float] | None = None
     ticks: Sequence[float] = ()
     names: Sequence[str] | None = None  #: of the ticks; default: numbers
-    base: int = 0  #: of a logarithmic axis
-    broken: bool = False  #: whether the first tick is 0, left of a break of a logarithmic axis
+    base: int = 0  #: of a logarithmic axis, which is linear from a tick at 0 to the next
 
     def set_up(self, ax: Axes) -> None:
         """Set scale, limits and ticks."""
-        if self.base:
+        if self.base and 0 in self.ticks:
+            ax.set_xscale("symlog", base=self.base, linthresh=self.ticks[1])
+        elif self.base:
             ax.set_xscale("log", base=self.base)
         if self.limits:
             ax.set_xlim(self.limits)
@@ -73,12 +72,6 @@ class XAxis(NamedTuple):
             fixed_ticks(ax.xaxis, self.ticks, self.names)
         else:
             ax.locator_params(axis="x", nbins=5)
-        if self.broken:
-            ends = self.ticks[0] * math.sqrt(self.base) * np.array([1 / 1.15, 1.15])
-            common: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "zorder": 10}
-            ax.plot(ends, [0, 0], color="white", lw=2.5, **common)
-            stroke: Any = {"marker": [(-0.5, -1), (0.5, 1)], "ms": 8, "ls": "none", "mew": 0.8}
-            ax.plot(ends, [0, 0], color=style.LINE, gid="break", **stroke, **common)
 
 
 @style.styled
@@ -103,7 +96,11 @@ def panels(
         x_axis.set_up(ax)
         first = k % columns == 0
         if panel.limits is not None:
-            _set_up_y(ax, panel, panel.limits, size[2])
+            ax.set(ylim=panel.limits, yscale="log" if panel.log else "linear")
+            if panel.log:
+                fixed_ticks(ax.yaxis, log_ticks(*panel.limits))
+            else:
+                ax.locator_params(axis="y", nbins=round(2.2 * size[2]))
             ax.tick_params(labelleft=first or panel.limits != content[k - 1].limits)
         for line in panel.lines:
             _draw_line(ax, line)
@@ -117,28 +114,6 @@ def panels(
     if legend:
         style.add_legend(figure, legend, **legend_options)
     return figure
-
-
-def _set_up_y(ax: Axes, panel: Panel, limits: tuple[float, float], height: float) -> None:
-    """Set scale, limits and ticks of a y axis of so many inches.
-
-    With a knee it is linear above that, and compressed and shaded below.
-    """
-    (low, high), knee, share = limits, panel.knee, COMPRESSED_HEIGHT
-    ax.set(ylim=limits, yscale="log" if panel.log else "linear")
-    if panel.log:
-        fixed_ticks(ax.yaxis, log_ticks(low, high))
-    elif knee is None:
-        ax.locator_params(axis="y", nbins=round(2.2 * height))
-    else:
-        by = max(1.0, (knee - low) / (high - knee) * (1 - share) / share)
-        ways = [lambda y, k=k: y + (k - 1) * np.minimum(y - knee, 0) for k in (1 / by, by)]
-        ax.set_yscale("function", functions=tuple(ways))
-        ax.set_ylim(low, high)
-        ax.axhspan(low, knee, color=style.SHADE, lw=0, zorder=0)
-        above = [y for y in MaxNLocator(5).tick_values(0, high) if y >= 0]
-        below = [y for y in MaxNLocator(3).tick_values(low, 0) if y < knee + (low - knee) / 5]
-        ax.yaxis.set_major_locator(FixedLocator([*below, *above]))
 
 
 def _draw_line(ax: Axes, line: Line) -> None:
@@ -293,16 +268,8 @@ def logarithmic(content: Sequence[Panel], ylabel: str, values: Array | None = No
     return [panel._replace(limits=limits, ylabel=ylabel, log=True) for panel in content]
 
 
-def log_places(values: Sequence[float] | Array, base: int = 10) -> Array:
-    """Positions of numbers on a logarithmic axis; 0 lies one factor left of the least."""
-    x = np.asarray(values, dtype=float)
-    least = float(x[x > 0].min()) if (x > 0).any() else 1.0
-    return np.asarray(np.where(x > 0, x, least / base))
-
-
 def log_x_axis(values: Sequence[float] | Array, label: str, base: int = 10) -> XAxis:
-    """A logarithmic x axis with ticks at these values, and 0 left of a break of the axis."""
+    """A logarithmic x axis with ticks at these values, of which the least may be 0."""
     known: list[float] = np.unique(values).tolist()
-    places = log_places(known, base)
-    limits = places[0] / base**0.35, places[-1] * base**0.35
-    return XAxis(label, limits, places.tolist(), tick_labels(known, base), base, 0 in known)
+    low = known[0] / base**0.35 if known[0] > 0 else -0.35 * min(known[1:], default=1.0)
+    return XAxis(label, (low, known[-1] * base**0.35), known, tick_labels(known, base), base)

@@ -1,23 +1,17 @@
-"""Networks of TD nodes (the paper's Figure 1), the MDP of an experiment, and Table 1."""
+"""Networks of TD nodes (the paper's Figure 1), and the MDP of an experiment."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import xarray
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
 from retvar.mdp import MDP
 from retvar.plots.graph import draw_mdp
-from retvar.plots.lines import datasets
-from retvar.plots.style import BLUE, INK, LINE, ORANGE, SOFT, Figure, styled
-from retvar.support import arguments
-from retvar.support.errors import InputError
-from retvar.td.networks import NETWORKS, Network, Node, label_of
+from retvar.plots.style import BLUE, LINE, ORANGE, SOFT, Figure, styled
+from retvar.td.networks import NETWORKS, Network, Node
 
 # Figure 1, in inches
 WIDTH, LOWEST, APART, ABOVE = 8.75, 0.65, 2.05, 1.05  # middles of the networks
@@ -49,14 +43,6 @@ DRAWINGS = {  # by the name of what a node is fed with
 def drawing_of(node: Node) -> Drawing:
     """How a node appears in Figure 1; one that is not in ``DRAWINGS`` by its name."""
     return DRAWINGS.get(node.reward.__name__, Drawing(node.title, ""))
-
-
-# Table 1, in inches
-COLUMNS = ("value", "second_moment", "vtd", "direct")
-PUBLISHED_RUNS = 30
-PAIRS = [1.75 + 1.4 * k for k in range(len(COLUMNS))]  # left edges of pairs of columns
-EDGES = (0.05, *(left + edge for left in PAIRS for edge in (0.55, 1.25)), 7.85)  # of texts
-ROW_HEIGHT, HEAD_HEIGHT = 0.36, 0.5
 
 
 def mdp(data: object, mdp: MDP) -> Figure:
@@ -153,107 +139,3 @@ def _draw_network(network: Network, ax: Axes) -> None:
         _arrow(ax, (x, DOWN), (x + 0.35, DOWN))
         look: Any = {"weight": "bold", "size": 10} if k == last else {"color": SOFT}
         ax.text(x + 0.42, DOWN, drawing_of(nodes[k]).symbol, **look, va="center")
-
-
-class Cell(NamedTuple):
-    """A number of Table 1 beside the published one; NaN if its method was left out."""
-
-    measured: float
-    stderr: float
-    printed: str
-    runs: int
-
-    @property
-    def error(self) -> float:
-        """Standard error of the difference; the published number is of 30 runs."""
-        return self.stderr * math.sqrt(1 + self.runs / PUBLISHED_RUNS)
-
-    @property
-    def z(self) -> float:
-        """Measured minus published in standard errors of the difference."""
-        gap = self.measured - float(self.printed)
-        return 0.0 if gap == 0 else gap / self.error if self.error else math.nan
-
-    @property
-    def half_unit(self) -> float:
-        """Half a unit of the last printed digit."""
-        return 0.5 * 10.0 ** -len(self.printed.partition(".")[2])
-
-    @property
-    def share(self) -> float:
-        """The difference as a share of what is allowed: 4 standard errors, and the rounding."""
-        allowed = 4 * self.error + self.half_unit
-        return abs(self.measured - float(self.printed)) / allowed
-
-
-def table_row(data: xarray.Dataset | None, published: tuple[str, ...]) -> dict[str, Cell]:
-    """A row of Table 1 by column: mean absolute changes, with published ones as printed."""
-    labels = [] if data is None else data.learner.values.tolist()
-    runs = 1 if data is None else int(data.attrs["runs"])
-    places = {
-        "value": ("value_change", "vtd" if "vtd" in labels else [*labels, ""][0]),  # all learn it
-        "second_moment": ("second_moment_change", "vtd"),
-        "vtd": ("variance_change", "vtd"),
-        "direct": ("variance_change", "direct"),
-    }
-
-    def number(name: str, learner: str) -> float:
-        if data is None or name not in data or learner not in labels:
-            return math.nan
-        return float(data[name].sel(learner=learner))
-
-    row = {}
-    for (column, (name, learner)), printed in zip(places.items(), published, strict=True):
-        stderr = number(f"{name}_total_std", learner) / math.sqrt(runs)
-        row[column] = Cell(number(f"{name}_total", learner), stderr, printed, runs)
-    return row
-
-
-@styled
-def table_1(data: Mapping[str, xarray.Dataset], published: Mapping[str, Sequence[str]]) -> Figure:
-    """Draw a table of the mean absolute change of each estimate, next to published figures.
-
-    `data` has datasets by the names of the rows, recorded with ``Record(change=True)``, of learners
-    ``direct`` and ``vtd``; cells without data are left blank. `published` has the figures of each
-    row, as text: value, second moment, VTD and direct.
-    """
-    data = datasets(data)
-    arguments.instance("published", published, Mapping, "a mapping from names to four texts")
-    for name, printed in published.items():
-        if len(arguments.texts(f"published[{name!r}]", printed)) != len(COLUMNS):
-            raise InputError(f"published[{name!r}]", printed, f"must be {len(COLUMNS)} texts")
-    below, width = HEAD_HEIGHT + ROW_HEIGHT * len(published), EDGES[-1] + 0.05
-    figure = Figure(figsize=(width, below + 0.3))
-    ax = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(below + 0.3, 0))
-    ax.set_axis_off()
-    for column, left, right in zip(COLUMNS, EDGES[1::2], EDGES[2::2], strict=False):
-        title, middle = label_of(column).replace("_", " "), (left - 0.45 + right) / 2
-        ax.text(middle, 0.15, title, ha="center", va="center", fontsize=8, weight="bold")
-        ax.plot([left - 0.45, right], [0.26, 0.26], color=INK, lw=0.6)
-    for y, lw in ((0.03, 1.2), (HEAD_HEIGHT, 0.8), (below, 1.2)):
-        ax.plot([0, width], [y, y], color=INK, lw=lw, solid_capstyle="butt")
-    note = "✓: all within 4 standard errors of the difference and half a unit of the last digit"
-    lines = [(0.37, 8.0, ["experiment", *["paper", "measured"] * len(COLUMNS), "agrees"])]
-    for k, (name, printed) in enumerate(published.items()):
-        row, y = table_row(data.get(name), tuple(printed)).values(), HEAD_HEIGHT + ROW_HEIGHT * k
-        known = not any(math.isnan(cell.stderr) for cell in row)
-        agrees = ("✓" if max(cell.share for cell in row) <= 1 else "✗") if known else ""
-        texts = [_with_error(cell.measured, cell.stderr) for cell in row]
-        both = [text for cell, x in zip(row, texts, strict=True) for text in (cell.printed, x[0])]
-        lines.append((y + 0.12, 8.0, [name, *both, agrees]))
-        lines.append((y + 0.27, 7.0, ["", *[text for x in texts for text in ("", x[1])]]))
-    for y, size, words in [*lines, (below + 0.15, 7.0, [note])]:
-        for k, (x, text) in enumerate(zip(EDGES, words, strict=False)):
-            grey = size < 8.0 or (k % 2 == 1 and k < len(EDGES) - 1)  # small or published
-            look: Any = {"color": ORANGE if text == "✗" else SOFT if grey else INK}
-            if text:
-                ax.text(x, y, text, fontsize=size, ha="right" if k else "left", va="center", **look)
-    return figure
-
-
-def _with_error(value: float, error: float) -> tuple[str, str]:
-    """A figure rounded to the first digit of its standard error, and that error."""
-    if math.isnan(value) or not error > 0:
-        return "–" if math.isnan(value) else f"{value:.3g}", ""
-    digits = max(0, -math.floor(math.log10(error)))
-    return f"{value:.{digits}f}", f"± {error:.{digits}f}"

@@ -123,7 +123,7 @@ def _draw_points(ax: Axes, found: Frontier, colours: dict[int, str]) -> None:
     ax.grid(**style.GRID)
     if any(endless):
         ax.plot([], [], "o", mfc="white", mec=LINE, mew=1.4, label="most episodes never end")
-        ax.set_title("light: reward noise", loc="right", size=8, color=style.SOFT)
+        ax.legend(loc="lower right")
     at = ax.transLimits.transform(np.stack([std, mean], axis=1))  # in the panel, from 0 to 1
     jumps = np.abs(np.diff(at, axis=0)).max(axis=1) > NEAR
     for group in np.split(np.arange(len(found)), 1 + np.flatnonzero(jumps)):

@@ -16,11 +16,11 @@ from retvar.plots import style
 from retvar.plots.calibration import SAMPLE_COLUMNS, calibration, check, observed_returns
 from retvar.plots.estimates import column, visited
 from retvar.plots.maps import (
-    cells_of,
     draw_solution_maps,
     estimate_heat_maps,
     estimate_maps,
     grid_cells,
+    grid_shape,
 )
 from retvar.plots.panels import common_factor, name_rows, value_range
 from retvar.plots.style import BLUE, LIGHT_BLUE, NAVY, Array, Figure, Indices, shown
@@ -31,7 +31,7 @@ from retvar.support.format import natural_key, short_number
 SHAPE = {"skewness": "skewness", "kurtosis": "excess kurtosis"}
 MAX_ROWS = 60
 MAX_DOTS = 200  # more states are drawn as lines
-TICK_STEPS = [k * 10**power for power in range(8) for k in (1, 2, 5)]
+MAX_NAMES = 15  # of states along an axis
 DOT: Any = {"marker": "o", "ls": "none", "ms": 4.2, "color": NAVY, "mec": "white", "mew": 0.6}
 HOLLOW: Any = {**DOT, "color": "white", "mec": NAVY, "mew": 1.0}
 
@@ -44,7 +44,7 @@ def estimate(data: xarray.Dataset) -> Figure:
 def _main(data: xarray.Dataset) -> tuple[str, Figure]:
     """The figure that shows a dataset of estimates best, and its name."""
     e.require_columns(data, "value", "std", remedy=e.NEED_ESTIMATES)
-    if cells_of(data) is not None:
+    if grid_shape(data) is not None:
         return "map", estimate_maps(data)
     if "value_map" in data and "std_map" in data:
         return "heat_map", estimate_heat_maps(data)
@@ -54,7 +54,7 @@ def _main(data: xarray.Dataset) -> tuple[str, Figure]:
 def estimate_figures(data: xarray.Dataset) -> style.Figures:
     """Draw all figures that suit the dataset of an estimate, by name.
 
-    First one of ``"map"`` (a grid world, Blackjack), ``"heat_map"`` (two-dimensional observations)
+    First one of ``"map"`` (a grid world), ``"heat_map"`` (two-dimensional observations)
     and ``"states"``; then, if the dataset has their variables, ``"observed"``, ``"calibration"``
     and ``"check"``.
 
@@ -85,15 +85,15 @@ class StateRows(NamedTuple):
     suffix: str  #: the factor
 
 
-def state_rows(data: xarray.Dataset, order: str) -> StateRows:
-    """The rows to draw: by label or by visits, at most 60, the most visited."""
+def state_rows(data: xarray.Dataset) -> StateRows:
+    """The rows to draw: by label, at most 60, the most visited."""
     unit, known = e.unit_name(data), np.flatnonzero(visited(data))
     names: Any = data[unit].values if unit in data.coords else np.arange(data.sizes[unit])
     names = data["label"].values if "label" in data else names
     by_label = np.array(sorted(known, key=lambda k: natural_key(names[k])), dtype=np.intp)
     visits = np.nan_to_num(column(data, "visits"))
     most = by_label[np.argsort(-visits[by_label], kind="stable")[:MAX_ROWS]]
-    rows = most if order == "visits" else by_label[np.isin(by_label, most)]
+    rows = by_label[np.isin(by_label, most)]
     labels = [shown(str(names[k]), style.LONGEST_TICK) for k in rows]
     if unit == "region" and "centre" in data and "label" not in data:
         centres = data["centre"].transpose("region", "axis").values[rows]
@@ -106,16 +106,14 @@ def state_rows(data: xarray.Dataset, order: str) -> StateRows:
 
 
 @style.styled
-def estimate_states(data: xarray.Dataset, order: str = "state") -> Figure:
+def estimate_states(data: xarray.Dataset) -> Figure:
     """Draw the value of each state with its interval, in a band of one standard deviation.
 
     `data` is from :func:`retvar.estimate`, of states or of regions of observations. At most 60 are
-    drawn, the most visited, from top to bottom by label (a2 before a10) or, with the `order`
-    ``"visits"``, by these.
+    drawn, the most visited, from top to bottom by label (a2 before a10).
     """
     e.require_columns(data, "value", "std", remedy=e.NEED_ESTIMATES)
-    arguments.choice("order", order, ("state", "visits"))
-    unit, rows, known = e.unit_name(data), state_rows(data, order), int(visited(data).sum())
+    unit, rows, known = e.unit_name(data), state_rows(data), int(visited(data).sum())
     question = f"what return to expect from each {unit}, and how far it may stray"
     title = e.figure_title(data, question)
     if not known:
@@ -220,14 +218,12 @@ def solution(solution: Solution, states: Iterable[int | str] | None = None) -> F
             axes[1].plot(shape[title][chosen], c=colour, label=title, zorder=3, **look)
     if shape:
         axes[1].axhline(0, **style.ZERO)
-    names = [shown(mdp.state_name(int(s)), style.LONGEST_TICK) for s in chosen]
+    step = -(-chosen.size // MAX_NAMES)
+    names = [shown(mdp.state_name(int(s)), style.LONGEST_TICK) for s in chosen[::step]]
     axes[-1].set(xlabel="state", xlim=(-0.6, chosen.size - 0.4))
-    widest, room = max(style.text_size(n, 8.5)[0] for n in names), (width - 1.0) / len(names)
-    slanted = widest > max(0.9, room)  # as many names as fit
-    need = 0.2 if slanted else widest + 0.1
-    step = next(k for k in TICK_STEPS if k * room >= need or k >= len(names))
+    slanted = max(style.text_size(n, 8.5)[0] for n in names) > (width - 1.0) / len(names) - 0.1
     turned: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-    axes[-1].set_xticks(range(0, len(names), step), names[::step], **turned)
+    axes[-1].set_xticks(range(0, chosen.size, step), names, **turned)
     figure.legend(loc="outside lower center", ncols=4, handlelength=1.4, columnspacing=1.6)
     return figure
 

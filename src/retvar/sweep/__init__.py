@@ -18,8 +18,8 @@
 >>> data = collect(store)
 >>> dict(data.value_rmse.sizes), data.algorithm.values[:2].tolist()
 ({'domain': 2, 'learner': 4, 'step': 16, 'run': 8}, ['Direct', 'VTD'])
->>> compare(data).data.pair.values.tolist(), finished(data).learners
-(['Direct / VTD'], [])
+>>> compare(data).data.pair.values.tolist()
+['Direct / VTD']
 >>> save(store, out / "sweep.nc") == status(store).digest == data.attrs["digest"]
 True
 """
@@ -27,7 +27,7 @@ True
 from retvar.sweep.comparison import Comparison, compare
 from retvar.sweep.plan import Plan
 from retvar.sweep.results import collect, save
-from retvar.sweep.run_errors import ComparisonOptions, Finished, finished
+from retvar.sweep.run_errors import ComparisonOptions
 from retvar.sweep.spec import CellSize, Domain, Learners, Points, Range, Sweep
 from retvar.sweep.statistics import (
     Interval,
@@ -39,8 +39,8 @@ from retvar.sweep.statistics import (
 from retvar.sweep.store import Dask, Local, Status, Store, retry, run, status
 
 __all__ = [
-    "CellSize", "Comparison", "ComparisonOptions", "Dask", "Domain", "Finished", "Interval",
+    "CellSize", "Comparison", "ComparisonOptions", "Dask", "Domain", "Interval",
     "Learners", "Local", "Plan", "Points", "Range", "Status", "Store", "Sweep",
-    "bootstrap_interval", "collect", "compare", "finished", "holm", "interquartile_mean",
+    "bootstrap_interval", "collect", "compare", "holm", "interquartile_mean",
     "retry", "run", "save", "signed_rank", "status",
 ]  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,11 +37,11 @@ def compare(
     data: xarray.Dataset,
     by: str = "algorithm",
     options: ComparisonOptions | None = None,
-    *,
-    questions: Sequence[str] | None = None,
     **keywords: Any,
 ) -> Comparison:
     """Compare methods pair by pair, on each domain and over all domains, paired by run.
+
+    They are compared separately for each γ, λ and estimand, which define what is estimated.
 
     There are three comparisons: each method at its ``best`` settings on the domain; both at the
     ``shared`` settings at which the larger of the two errors is least; and ``typical``, the median
@@ -64,9 +62,6 @@ def compare(
     options
         :class:`ComparisonOptions`; its fields (``what``, ``at``, ``where``, ``over``, ``level``,
         ``resamples``, ``seed``) may also be given as keywords.
-    questions
-        Settings that define what is estimated, not how: methods are compared separately for each of
-        their values. Default: ``gamma``, ``lam`` and ``estimand``.
 
     Returns
     -------
@@ -76,7 +71,7 @@ def compare(
         the rows over all domains, and among those of single domains), ``winner`` (if ``p_holm`` is
         below 1 − level and 1 is outside the interval), the shares of runs that diverged, and the
         selected settings; ``least_p``, the smallest possible ``p_holm``: if it is above 1 − level,
-        there can be no winner, and the summary says so.
+        there can be no winner, and the summary says "too few".
 
     Examples
     --------
@@ -92,8 +87,8 @@ def compare(
 
     options = ComparisonOptions.of(options, **keywords)
     errors = errors_of(data, options)
-    options = options.resolve(len(errors.domains))
-    groups, methods = errors.questions(questions), errors.methods(by)
+    options = errors.options
+    groups, methods = errors.questions(), errors.methods(by)
     pairs = list(combinations(methods, 2))
     if not pairs:
         raise InputError("by", by, "has one value, and nothing to compare it with")
@@ -165,7 +160,7 @@ def _row(errors: RunErrors, match: _Match, selection: str) -> dict[str, Any]:
     judged = []  # [domain, setting, run]
     for side, chosen in zip("ab", _selected(errors, match, selection), strict=True):
         judged.append(errors.values[:, :, JUDGING][here, chosen])
-        row[f"diverged_{side}"] = _with_all(np.isinf(judged[-1]).mean(axis=(1, 2)))
+        row[f"diverged_{side}"] = _with_mean(np.isinf(judged[-1]).mean(axis=(1, 2)))
         names = [errors.learners[x[0]] if x.size == 1 else "" for x in chosen]
         row[f"setting_{side}"] = [*names, ""]
     with np.errstate(invalid="ignore"):
@@ -186,13 +181,9 @@ def _selected(errors: RunErrors, match: _Match, selection: str) -> list[Indices]
     return [side[best] for side in match.same]
 
 
-def _wins(gaps: Array) -> Array:
-    """1 where a has the smaller error, ½ where both are equal."""
-    return np.asarray((gaps < 0) + 0.5 * (gaps == 0))
-
-
-def _with_all(shares: Array) -> Array:
-    return np.append(shares, shares.mean())
+def _with_mean(shares: Array) -> Array:
+    """Shares [..., domain], followed by their mean: that of all domains."""
+    return np.concatenate([shares, shares.mean(axis=-1, keepdims=True)], axis=-1)
 
 
 def _effects(logs: Array, options: ComparisonOptions) -> dict[str, Array]:
@@ -206,7 +197,7 @@ def _effects(logs: Array, options: ComparisonOptions) -> dict[str, Array]:
         "low": low,
         "ratio": ratio,
         "high": high,
-        "better": np.array([_with_all(row.mean(axis=-1)) for row in _wins(logs)]),
+        "better": _with_mean(((logs < 0) + 0.5 * (logs == 0)).mean(axis=-1)),
         "p": np.column_stack([p_each, p_all]),
         "p_holm": np.column_stack([holm(p_each), holm(p_all)]),
     }
@@ -267,11 +258,11 @@ def can_decide(row: xarray.Dataset) -> bool:
 
 
 def _legend(data: xarray.Dataset) -> list[str]:
-    """What the numbers mean; with notes if too few runs or domains can decide anything."""
+    """What the numbers mean."""
     runs, judging, level = (data.attrs[name] for name in ("runs", "judging", "level"))
     name, unmatched = error_name(data.attrs["what"]), data.attrs["unmatched"]
     over = "domains like these" if data.attrs["over"] == "domains" else "runs on these domains"
-    found = [
+    return [
         f"{name[0].upper()}{name[1:]} at {data.attrs['at']}: "
         f"{count(data.sizes['domain'] - 1, 'domain')}, "
         f"{runs} runs ({runs - judging} select settings, {judging} judge them)",
@@ -279,13 +270,6 @@ def _legend(data: xarray.Dataset) -> list[str]:
         f"better: if p < {1 - level:.3g} after Holm's correction and 1 is outside the interval",
         *([f"{unmatched}: each at its best only"] if unmatched else []),
     ]
-    if not can_decide(data.isel(domain=0)):
-        more = math.floor(math.log2(data.least_p.values[0] / (1 - level))) + 1
-        enough = 2 * (judging + more)
-        found.append(f"too few runs to decide on single domains; {enough} would suffice")
-    if data.sizes["domain"] > 2 and not can_decide(data.isel(domain=-1)):
-        found.append(f"too few {data.attrs['over']} to decide over all domains")
-    return found
 
 
 def _pair_rows(one: xarray.Dataset, domains: bool) -> list[list[str]]:

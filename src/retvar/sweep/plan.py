@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import xarray
 
 FORMAT = 2  # of a cell's data; part of its key
-FILE_OVERHEAD = 12_000  # bytes of a cell's file in addition to its numbers
 
 
 @cache
@@ -87,12 +86,6 @@ class Plan:
             f"{len(self.learners):,} learners × {self.sweep.runs:,} runs of {self.sweep.length:,} "
             f"{self.unit}s, {len(self.cells):,} cells>"
         )
-
-    @property
-    def bytes(self) -> int:
-        """About how large the results are."""
-        entries = len(self.domains) * len(self.learners) * self.sweep.runs
-        return entries * (16 * len(self.moments) + 1) + FILE_OVERHEAD * len(self.cells)
 
     @cached_property
     def labels(self) -> list[str]:

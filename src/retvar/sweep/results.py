@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,6 @@ def collect(
     at: int | None = None,
     what: str | None = None,
     domains: Sequence[str] | None = None,
-    note: Callable[[str], None] = lambda line: None,
 ) -> xarray.Dataset:
     """Read all cells into one dataset (domain, learner, step or episode, run).
 
@@ -45,12 +44,10 @@ def collect(
     store
         The store of the sweep.
     partial
-        Allow missing and damaged cells, which become NaN. See :func:`finished`.
+        Allow missing and damaged cells, which become NaN; :func:`status` says which they are.
     at, what, domains
         Read only one recorded moment (−1 is the last), one error, or some domains by label;
         default: all.
-    note
-        Function that is called with each message.
 
     Returns
     -------
@@ -77,7 +74,7 @@ def collect(
     errors = {name: np.full(shape, np.nan) for name in names}
     diverged = np.zeros((*shape[:2], shape[3]), dtype=bool)
     contents: dict[int, str] = {}
-    for cell, data in _cells(store, arguments.flag("partial", partial), note, numbers):
+    for cell, data in _cells(store, arguments.flag("partial", partial), numbers):
         contents[cell.number] = data.attrs["contents"]
         here = (numbers.index(cell.domain), slice(cell.learners.start, cell.learners.stop))
         runs = slice(cell.runs.start, cell.runs.stop)
@@ -100,26 +97,20 @@ def collect(
 
 
 def _cells(
-    store: Store, partial: bool, note: Callable[[str], None], domains: Sequence[int]
+    store: Store, partial: bool, domains: Sequence[int]
 ) -> Iterator[tuple[Cell, xarray.Dataset]]:
     """The cells of some domains with their checked data."""
     cells = [cell for cell in store.plan.cells if cell.domain in domains]
-    present = [cell for cell in cells if store.path(cell).exists()]
-    missing, count = len(cells) - len(present), f"{len(cells):,}"
-    if missing and (not partial or not present):
-        remedy = f"of {count} are missing; run the sweep, or give --partial"
+    missing = sum(not store.path(cell).exists() for cell in cells)
+    if missing == len(cells) or (missing and not partial):
+        remedy = f"of {len(cells):,} are missing; run the sweep, or choose what is finished"
         raise InputError("cells", f"{missing:,}", remedy)
-    if missing:
-        note(f"{missing:,} of {count} cells {'is' if missing == 1 else 'are'} missing")
-    for cell in present:
+    for cell in cells:
         try:
-            data = store.read(cell)
+            yield cell, store.read(cell)
         except InputError:
             if not partial:
                 raise
-            note(f"left out: {store.path(cell)} is damaged ({store.plan.describe(cell)})")
-            continue
-        yield cell, data
 
 
 def _coords(plan: Plan, numbers: list[int], moments: slice) -> dict[str, Any]:
@@ -152,14 +143,10 @@ def _settings(plan: Plan) -> dict[str, Any]:
             columns[name] = [str(x) for x in given]
         else:
             label = "initial_value" if name == "value" else name
-            columns |= {label: np.array([_number(x) for x in given]), **_rules(name, given)}
+            plain = [getattr(x, "alpha", None) if isinstance(x, StepSize) else x for x in given]
+            numbers = [x if isinstance(x, int | float) else np.nan for x in plain]
+            columns |= {label: np.array(numbers, dtype=float), **_rules(name, given)}
     return columns
-
-
-def _number(given: Any) -> float:
-    """A setting as a number, α if it is a rule, otherwise NaN."""
-    given = getattr(given, "alpha", None) if isinstance(given, StepSize) else given
-    return float(given) if isinstance(given, int | float) else float("nan")
 
 
 def _rules(name: str, given: list[Any]) -> dict[str, Any]:
@@ -198,7 +185,6 @@ def save(
     path: str | Path,
     *,
     partial: bool = False,
-    note: Callable[[str], None] = lambda line: None,
 ) -> str | None:
     """Write one dataset (``.nc``) or one table (``.parquet``) and return the digest of the store.
 
@@ -207,7 +193,7 @@ def save(
     path = arguments.path("path", path)
     if path.suffix not in (".nc", ".parquet"):
         raise InputError("out", path, "must end in .nc or .parquet")
-    data = collect(store, partial=partial, note=note)
+    data = collect(store, partial=partial)
     found: str | None = data.attrs.get("digest")
     if path.suffix == ".nc":
         cache.write(path, data, store.plan.digest)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,6 @@ from retvar.sweep.statistics import (
     bootstrap_interval,
     centre,
     interquartile_mean,
-    log_ratio,
 )
 from retvar.td.networks import error_names
 
@@ -32,7 +33,6 @@ MIN_DOMAINS = 10  # from which intervals generalise to other domains by default
 QUESTION_SETTINGS = ("gamma", "lam", "estimand")  # they define what is estimated, not how
 DOMAIN_SETTINGS = ("gamma", "lam")  # those of the domain, unless a learner sets them
 DIGITS = 12  # to which settings are compared
-NEAR = 1e-6  # relative; values in `where` may be rounded
 SELECTING, JUDGING = slice(0, None, 2), slice(1, None, 2)  # even runs select settings
 
 
@@ -108,27 +108,6 @@ class ComparisonOptions:
         return self.interval(data, stratified=True)
 
 
-def contenders(errors: Array, options: ComparisonOptions, *, split: bool) -> Flags:
-    """Which settings [setting, domain, run] are not significantly worse than the best one.
-
-    One half of the runs (of the domains, if intervals are over domains) selects the setting that
-    seems best; the other half decides which are worse than it. The truly best setting is left out
-    only if the interval of its ratio lies above 1, although the true ratio is at most 1. With
-    `split`, the even runs have selected other settings before and decide nothing here.
-    """
-    if options.over == "runs":
-        selecting, judging = errors[..., SELECTING], errors[..., JUDGING]
-    elif errors.shape[1] < 4:
-        raise InputError("over", "'domains'", "needs at least 4 of them here; give 'runs'")
-    else:
-        runs = errors[..., JUDGING] if split else errors
-        selecting, judging = runs[:, ::2], runs[:, 1::2]
-    with np.errstate(divide="ignore"):
-        best = int(np.argmin(centre(np.log(selecting), (-2, -1))))
-    ratios = log_ratio(judging, judging[best])
-    return np.asarray(options.overall_interval(ratios).low <= 0)
-
-
 @dataclass(frozen=True, eq=False)
 class RunErrors:
     """Errors at one moment [domain, learner, run]; infinite where a run has diverged."""
@@ -138,15 +117,18 @@ class RunErrors:
     learners: list[str]
     settings: dict[str, list[Any]]  #: by name, one value for each learner
     moment: str
+    options: ComparisonOptions  #: with the default of ``over`` filled in
 
-    def questions(self, names: Sequence[str] | None = None) -> dict[str, Indices]:
-        """Learners grouped by what they estimate; only errors within a group are comparable."""
-        if names is None:
-            names = [name for name in QUESTION_SETTINGS if name in self.settings]
+    def questions(self, axes: Sequence[str] = ()) -> dict[str, Indices]:
+        """Learners grouped by what they estimate; only errors within a group are comparable.
+
+        Settings along `axes` of a figure tell no groups apart.
+        """
         parts = []  # of those that vary: a text for each learner
-        for name in arguments.texts("questions", names):
-            texts = setting_texts(name, column := self.column(name))
-            if len(texts) > 1:
+        for name in QUESTION_SETTINGS:
+            column = self.settings.get(name, [])
+            texts = setting_texts(name, column)
+            if len(texts) > 1 and name not in axes:
                 parts.append([f"{name} = {texts[x]}" for x in column])
         return _groups(", ".join(part[k] for part in parts) for k in range(len(self.learners)))
 
@@ -154,22 +136,55 @@ class RunErrors:
         """A setting of every learner; None where it is not set."""
         return _column(self.settings, name)
 
+    def numbers(self, name: str) -> list[float]:
+        """The numbers that a setting takes, ascending."""
+        found = sorted({float(x) for x in self.column(name) if isinstance(x, float | int)})
+        if len(found) < 2:
+            raise InputError(name, f"{len(found)} numbers", "must be a setting that was varied")
+        return found
+
     def methods(self, by: str) -> dict[str, Indices]:
         """Learners grouped by the setting `by`, in order of appearance."""
         texts = setting_texts(by, column := self.column(by))
         return _groups(texts[x] for x in column)
+
+    def cells(
+        self, members: Indices, axes: Mapping[str, Sequence[float]]
+    ) -> dict[tuple[int, ...], Indices]:
+        """Which of these learners have which settings, by the places of these on the axes."""
+        found = defaultdict[tuple[int, ...], list[int]](list)
+        for m in members.tolist():
+            with contextlib.suppress(ValueError):  # it has no number there
+                at = [values.index(self.column(name)[m]) for name, values in axes.items()]
+                found[tuple(at)].append(m)
+        return {at: np.array(found[at], dtype=np.intp) for at in sorted(found)}
 
     def best(self, members: Indices) -> Indices:
         """For each domain the learner with the least error in the selecting runs."""
         errors = interquartile_mean(self.values[:, members, SELECTING], axis=-1)
         return np.asarray(members[np.argmin(errors, axis=1)])
 
+    def best_errors(self, members: Indices) -> Array:
+        """Errors [domain, run] of the best of these learners."""
+        chosen = members if members.size == 1 else self.best(members)
+        return np.asarray(self.values[np.arange(len(self.domains)), chosen])
+
+    def relative(self, axes: Sequence[str] = ()) -> RunErrors:
+        """With several domains, multiples of the best error of each domain and question."""
+        values = self.values.copy()
+        for own in self.questions(axes).values() if len(self.domains) > 1 else ():
+            least = centre(values[:, own]).min(axis=1)
+            if not np.isfinite(least).all() or not least.all():
+                raise InputError("data", "a domain without a best", "every learner diverged there")
+            values[:, own] /= least[:, None, None]
+        return dataclasses.replace(self, values=values)
+
 
 def _groups(labels: Iterable[str]) -> dict[str, Indices]:
     """The places of each label."""
-    found: dict[str, list[int]] = {}
+    found = defaultdict[str, list[int]](list)
     for k, label in enumerate(labels):
-        found.setdefault(label, []).append(k)
+        found[label].append(k)
     return {label: np.array(places) for label, places in found.items()}
 
 
@@ -183,60 +198,15 @@ def errors_of(data: xarray.Dataset, options: ComparisonOptions) -> RunErrors:
     learners = _select(settings, data.sizes["learner"], options.where)
     values = np.array(table.values[:, learners], dtype=float)
     if missing := int(_missing(data, values, learners).sum()):
-        remedy = "finish the sweep, or leave out what is missing: see retvar.sweep.finished"
+        remedy = "finish the sweep, or choose what is finished: domains, or learners by where"
         if options.what not in error_names(2):
             remedy += "; learners of a lower order have none: choose others by where, as in order=4"
         raise InputError(f"data.{options.what}", f"missing in {missing:,} runs", remedy)
     values[np.isnan(values)] = np.inf
     names = [str(x) for x in data.learner.values[learners]]
     settings = {name: [column[k] for k in learners] for name, column in settings.items()}
-    return RunErrors(values, [str(x) for x in table.domain.values], names, settings, moment)
-
-
-class Finished(NamedTuple):
-    """The finished part of a sweep, and the labels of what was left out."""
-
-    data: Any
-    domains: list[str]
-    learners: list[str]
-
-
-def finished(
-    data: xarray.Dataset, what: str = "variance_rmse", where: Mapping[str, Any] | None = None
-) -> Finished:
-    """Leave out the unfinished domains or learners of a sweep that was collected in part.
-
-    Domains and learners without any result are left out. Of the rest, either the domains or the
-    learners with missing results are left out, whichever leaves more.
-
-    Parameters
-    ----------
-    data
-        The dataset of :func:`collect` with ``partial=True``.
-    what
-        The error that must not be missing.
-    where
-        Check only learners with these settings, as in :class:`ComparisonOptions`.
-    """
-    table, _ = _table(data, what, -1)
-    chosen = _select(_settings(data), data.sizes["learner"], where)
-    missing: Any = _missing(data, table.values[:, chosen], chosen).any(axis=-1)
-    domains = missing.all(axis=1)
-    learners = missing[~domains].all(axis=0)
-    partly = missing & ~domains[:, None] & ~learners
-    fewer_domains, fewer_learners = domains | partly.any(axis=1), learners | partly.any(axis=0)
-    if (~fewer_domains).sum() * (~learners).sum() >= (~domains).sum() * (~fewer_learners).sum():
-        domains = fewer_domains
-    else:
-        learners = fewer_learners
-    if domains.all() or learners.all():
-        raise InputError("data", "nothing finished", "run the sweep first")
-    out = chosen[learners]
-    found = data.isel(learner=np.setdiff1d(np.arange(data.sizes["learner"]), out))
-    if "domain" in data.dims:
-        found = found.isel(domain=~domains)
-    names = [str(x) for x in table.domain.values[domains]]
-    return Finished(found, names, [str(x) for x in data.learner.values[out]])
+    domains = [str(x) for x in table.domain.values]
+    return RunErrors(values, domains, names, settings, moment, options.resolve(len(domains)))
 
 
 # ---------------------------------------------------------------------- out of a dataset
@@ -343,12 +313,10 @@ def _select(settings: dict[str, list[Any]], count: int, where: Mapping[str, Any]
 
 
 def _matches(name: str, column: list[Any], given: Any) -> Flags:
-    """Which learners have a value: exactly, or if none does, to six digits."""
+    """Which learners have a value."""
     texts = setting_texts(name, column)
     value = _comparable(float(given)) if arguments.is_real(given) else given
     found = [x == value or (not isinstance(x, float) and texts[x] == str(value)) for x in column]
-    if not any(found) and isinstance(value, float):
-        found = [isinstance(x, float) and abs(x - value) <= NEAR * abs(value) for x in column]
     if not any(found):
         known = listed(texts.values(), most=12)
         raise InputError(f"where[{name!r}]", given, f"is not in the data; values are {known}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from filelock import FileLock, Timeout
 
-from retvar.cluster import TIMEOUT, connected, refuse_address
+from retvar.cluster import connected, refuse_address
 from retvar.simulation.cuda_device import chosen_device
 from retvar.support import arguments, cache
 from retvar.support.errors import InputError, RetvarError
@@ -237,11 +237,9 @@ class Dask:
 
     address: str
     workers: int | None = None
-    timeout: float = TIMEOUT
 
     def __post_init__(self) -> None:
         refuse_address(self.address, self.workers)
-        arguments.seconds("timeout", self.timeout)
 
     def outcomes(
         self, store: Store, cells: Iterable[Cell], progress: Progress
@@ -250,7 +248,7 @@ class Dask:
         from distributed import KilledWorker, as_completed
 
         folder, digest = str(store.folder.resolve()), store.plan.digest
-        with connected(self.address, self.workers, self.timeout) as client:
+        with connected(self.address, self.workers) as client:
             waiting = {
                 client.submit(_compute, folder, digest, cell.number, pure=False): cell
                 for cell in cells

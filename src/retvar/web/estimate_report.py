@@ -15,7 +15,7 @@ from retvar.estimation.results import table_rows
 from retvar.estimation.verdicts import AGREES, DISAGREES
 from retvar.support.files import write_text
 from retvar.support.format import count, number
-from retvar.web.rendering import Embedded, embed, environment, today, versions
+from retvar.web import Embedded, embed, environment, today, versions
 
 if TYPE_CHECKING:
     import xarray

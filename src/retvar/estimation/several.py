@@ -1,0 +1,127 @@
+"""Several returns from data: an estimate of each and of any combination, and their covariances.
+
+The variance of least squares is a quadratic form in the rewards, so that covariances are those of
+sums and differences: 4 Cov(A, B) = Var(A + B) − Var(A − B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retvar.estimation.results import label_text
+from retvar.exact.several import SeveralReturns, weights_of
+from retvar.experience.moves import CHUNK, Chunk, Moves
+from retvar.experience.stream import Experience
+from retvar.support import arguments
+from retvar.support.html import Shown
+
+if TYPE_CHECKING:
+    from retvar.estimation.estimate import Estimate
+
+
+class Combined(Moves):
+    """Moves whose reward is a weighted sum of several."""
+
+    def __init__(self, inner: Moves, weights: NDArray[np.float64]) -> None:
+        self._inner, self._weights = inner, weights
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self._inner.columns
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def chunks(self, size: int = CHUNK, *, backwards: bool = False) -> Iterator[Chunk]:
+        """Yield the rows in chunks, as the inner moves do."""
+        for chunk in self._inner.chunks(size, backwards=backwards):
+            yield {**chunk, "reward": chunk["reward"] @ self._weights}
+
+
+class SeveralEstimate(Shown):
+    """What :func:`retvar.estimate` says of several rewards; by name it gives the estimate of one.
+
+    >>> import retvar as rv
+    >>> rng = np.random.default_rng(0)
+    >>> log = {"state": np.zeros(1_000), "terminated": np.ones(1_000), "energy": rng.normal(size=1_000)}
+    >>> log["profit"] = log["energy"] + rng.normal(size=1_000)
+    >>> found = rv.estimate(rv.experience.from_table(log, reward=["profit", "energy"]), gamma=0.9)
+    >>> found.returns.correlation[0, 1].round(2)    # exactly: 0.71
+    array([0.73])
+    >>> low, high = found.combine({"profit": 1, "energy": -1}).interval(0, "std")
+    >>> bool(low < 1 < high)
+    True
+    """
+
+    def __init__(self, experience: Experience, settings: dict[str, Any]) -> None:
+        self.experience, self.names = experience, experience.rewards
+        self._settings = settings
+        self._known: dict[tuple[float, ...], Estimate] = {}
+        self._moves = experience.moves(settings.get("progress"))
+
+    def combine(self, weights: Mapping[str, float]) -> Estimate:
+        """The estimate of a weighted sum of the rewards; those left out have weight 0."""
+        return self._combined(weights_of(self.names, weights))
+
+    def __getitem__(self, name: str) -> Estimate:
+        return self.combine({arguments.choice("name", name, self.names): 1.0})
+
+    def _combined(self, weights: NDArray[np.float64]) -> Estimate:
+        from retvar.estimation.estimate import estimate
+
+        key = tuple(weights.tolist())
+        if key not in self._known:
+            words = (f"{w:g} {name}" for w, name in zip(key, self.names, strict=True) if w)
+            name = f"{self.experience.name}: {' + '.join(words)}".replace(": 1 ", ": ")
+            own = replace(self.experience, rewards=(), name=name, pieces=None, with_actions=None)
+            own._table = Combined(self._moves, weights)
+            self._known[key] = estimate(own, **self._settings)
+        return self._known[key]
+
+    @cached_property
+    def returns(self) -> SeveralReturns:
+        """Values and covariances of all states; NaN where the data does not determine them."""
+        each = np.eye(len(self.names))
+        own = [self._combined(w) for w in each]
+        value = np.array([found.value() for found in own])
+        table = np.empty((len(own), *value.shape))
+        scale = []
+        for k, found in enumerate(own):
+            table[k, k] = found.estimator.predict(np.arange(value.shape[1]), "variance")
+            typical = (
+                float(np.sqrt(np.nanmean(table[k, k]))) if np.isfinite(table[k, k]).any() else 0
+            )
+            scale.append(typical or 1.0)
+        for a, b in combinations(range(len(own)), 2):  # as large as each other, against rounding
+            one, other = each[a] / scale[a], each[b] / scale[b]
+            ends = (self._combined(w).std() ** 2 for w in (one + other, one - other))
+            table[a, b] = table[b, a] = scale[a] * scale[b] * np.subtract(*ends) / 4
+        labels = self.experience.labels
+        states = range(value.shape[1]) if labels is None else map(label_text, labels)
+        varies = np.diagonal(table).T > 0
+        return SeveralReturns(self.names, list(states)[: value.shape[1]], value, table, varies)
+
+    def save(self, path: str | Path) -> None:
+        """Write to a folder: a folder for each reward, and ``returns.nc`` with the covariances."""
+        folder = arguments.path("path", path)
+        for name in self.names:
+            self[name].save(folder / name)
+        self.returns.data.to_netcdf(folder / "returns.nc", engine="h5netcdf")
+
+    def __str__(self) -> str:
+        return str(self.returns)
+
+    def __repr__(self) -> str:
+        return f"SeveralEstimate({self.experience.name}: {', '.join(self.names)})"
+
+    def _html(self) -> str:
+        return self.returns._html()
