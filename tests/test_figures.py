@@ -494,6 +494,8 @@ def test_a_map_says_what_hatches_and_question_marks_are():
     assert "?: the variance was estimated below zero" in text
     assert "hatched: no step was taken from here" in text
     assert "hatched" not in text_of(plots.estimate_maps(grid(unvisited=())))
+    for figure in (plots.estimate_maps(data), plots.estimate_heat_maps(regions())):
+        assert figure._suptitle.get_text().startswith("Some-v1, random policy, γ = 0.9: what")
 
 
 @settings(max_examples=8)

@@ -241,11 +241,11 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
     edges = [_cell_edges(column(ordered, axis)) for axis in "xy"]
     axes = [str(data.attrs.get(f"{axis}_name", axis)) for axis in "xy"]
     blank, white, maps = ~(column(ordered, "visited_map") > 0), False, {}
-    for name, title in TITLES.items():
+    for name, what in TITLES.items():
         table = np.where(blank, np.nan, column(ordered, f"{name}_map"))
         factor, suffix = panels.common_factor(table)
         look = COLOUR_MAPS[name]
-        maps[title + suffix] = HeatMap(table / factor, look, None, edges, blank, names=axes)
+        maps[what + suffix] = HeatMap(table / factor, look, None, edges, blank, names=axes)
         white = white or bool((np.isnan(table) & ~blank).any())
     why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
     figure = draw_maps(maps, title)
