@@ -75,7 +75,8 @@ class LawEstimate(Answers):
     """The law of the return with intervals; `law` is that of the empirical MDP.
 
     Answers have the names of :class:`retvar.Law` and of roll-outs. Each is an estimate with its
-    interval, for one state or as arrays for all; ends are NaN where too few events stand for a tail.
+    interval, for one state or as arrays for all; ends are NaN where too few events stand for a
+    tail.
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
@@ -95,7 +96,7 @@ class LawEstimate(Answers):
 
     def __getitem__(self, state: int | str) -> LawEstimate:
         law = self.law[state]
-        at = [law.state if self.law.state is None else 0]
+        at = np.array([law.state if self.law.state is None else 0])
         return replace(self, law=law, _points=self._points[at], _draws=self._draws[:, at])
 
     @property
@@ -178,7 +179,7 @@ class LawEstimate(Answers):
         ends = (np.where(np.asarray(events) >= TAIL, end, np.nan) for end in (low, high))
         one, value = self.law.state, self._empirical.estimator.solution.value
         known = np.isfinite(value if one is None else value[[one]])
-        found = [np.where(known, each, np.nan) for each in (x, *ends)]
+        found: list[Any] = [np.where(known, each, np.nan) for each in (x, *ends)]
         return Interval(*(each if one is None else float(each[0]) for each in found))
 
     def _ends(self, bracket: Bracket) -> tuple[Array, Array]:
@@ -198,14 +199,15 @@ class LawEstimate(Answers):
         k = np.clip(np.sum(z <= x, axis=1) - 1, 0, z.shape[1] - 2)
         gap = np.maximum(z[rows, k + 1] - z[rows, k], TINY)
         slope = (psi[:, rows, k + 1] - psi[:, rows, k]) / gap
-        return np.clip(np.where((x > z[:, -1:])[:, 0], 1.0, slope) * (x >= z[:, :1])[:, 0], 0, 1)
+        inside = np.where((x > z[:, -1:])[:, 0], 1.0, slope) * (x >= z[:, :1])[:, 0]
+        return np.asarray(np.clip(inside, 0, 1))
 
     def _size(self, limit: Array) -> Array:
         """How many independent returns would tell P(G < limit) as well; 0: none do."""
         drawn = self._below(limit)
         p, variance = drawn.mean(axis=0), drawn.var(axis=0, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(variance > 0, p * (1 - p) / variance, 0.0)
+            return np.asarray(np.where(variance > 0, p * (1 - p) / variance, 0.0))
 
     def _size_at(self, share: float) -> Array:
         """The same at a quantile: beside it, where it is an atom."""
@@ -289,8 +291,8 @@ class Empirical:
         count, everywhere = int(min(max(most, 16), HORIZONS * horizon + 8)), np.arange(n)
         draws = []
         for draw in _draws(solution, rows, times):
-            spreads = np.stack([draw.std, solution.std])
-            ratio = np.divide(*spreads, out=np.ones(n), where=(spreads > 0).all(axis=0))
+            new, old = draw.std, solution.std
+            ratio = np.divide(new, old, out=np.ones(n), where=(new > 0) & (old > 0))
             shift = draw.mean - solution.mean
             start = Columns(everywhere, everywhere, np.ones(n), ratio, shift)
             own = spread(points, start, above) - shift[:, None] * (points > 0)
@@ -306,10 +308,10 @@ class Empirical:
 
     def _by_reward(self) -> Rows:
         """Rows of equal rewards, too; many different ones are gathered in bins, with their mean."""
-        pairs = self._grouped(math.inf, actions=False)
+        pairs: Rows = self._grouped(math.inf, actions=False)
         within = math.sqrt(np.average(pairs.reward_std**2, weights=pairs.weight))
         for part in BINS if within > 0 else ():
-            rows = self._grouped(part * within, actions=False, most=MOST_EDGES)
+            rows: Rows | None = self._grouped(part * within, actions=False, most=MOST_EDGES)
             if rows is not None:
                 return rows
         return pairs
@@ -338,7 +340,7 @@ class Empirical:
         ends = code // taken - 1
         after = np.where(ends >= 0, ends, END)
         columns = sums.state, code % taken, after, gamma, lam, c + mean, std, w, sums.moment(2, 0)
-        return Rows(*(x[kept] for x in columns))
+        return Rows._make(x[kept] for x in columns)
 
     @property
     def _actions(self) -> int:
@@ -362,7 +364,7 @@ class Empirical:
         own = holes, 0 * holes, END + 0 * holes, 0 * ones, ones, mean * ones, 0 * ones, ones, ones
         columns = [np.append(x[kept], y) for x, y in zip(rows, own, strict=True)]
         order = np.lexsort((columns[1], columns[0]))
-        return Rows(*(x[order] for x in columns))
+        return Rows._make(x[order] for x in columns)
 
     def _solved(self, rows: Rows) -> Solution:
         """The solution of the MDP that the rows are edges of."""
@@ -391,7 +393,7 @@ def _draws(solution: Solution, rows: Rows, times: int) -> Iterator[Solution]:
     rewards of an edge, and their variance, as those of normal numbers.
     """
     edges, rng = solution._edges, np.random.default_rng(0)
-    rows = Rows(*(x[edges.number] for x in rows))
+    rows = Rows._make(x[edges.number] for x in rows)
     s, events = edges.state, rows.weight**2 / rows.squares
     n = np.bincount(s, rows.weight, edges.n) ** 2 / np.bincount(s, rows.squares, edges.n)
     shape = events * np.maximum(1 - 2 / n, 0.1)[s]

@@ -1,10 +1,10 @@
 """Where the return will fall: intervals calibrated on observed returns.
 
-The quantiles of scores (G − Ĵ)/σ̂, with the n + 1 correction of conformal prediction, hold the stated
-share of new returns on average over visited places, whatever the estimates' bias, as long as these
-returns had little influence on the estimates for where they began. A state with enough returns of
-its own needs no score: their quantiles hold in this state. Where returns are equal an interval holds
-more of them than it says; a note tells how many.
+The quantiles of scores (G − Ĵ)/σ̂, with the n + 1 correction of conformal prediction, hold the
+stated share of new returns on average over visited places, whatever the estimates' bias, as long as
+these returns had little influence on the estimates for where they began. A state with enough
+returns of its own needs no score: their quantiles hold in this state. Where returns are equal an
+interval holds more of them than it says; a note tells how many.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ class SeveralEstimate(Shown):
 
     >>> import retvar as rv
     >>> rng = np.random.default_rng(0)
-    >>> log = {"state": np.zeros(1_000), "terminated": np.ones(1_000), "energy": rng.normal(size=1_000)}
+    >>> log = {"state": np.zeros(1_000), "terminated": np.ones(1_000)}
+    >>> log["energy"] = rng.normal(size=1_000)
     >>> log["profit"] = log["energy"] + rng.normal(size=1_000)
     >>> found = rv.estimate(rv.experience.from_table(log, reward=["profit", "energy"]), gamma=0.9)
     >>> found.returns.correlation[0, 1].round(2)    # exactly: 0.71

@@ -62,8 +62,9 @@ class Answers(Shown):
     std: Any
     quantile: Any
     cvar: Any
-    name: str
-    notes: list[str]
+    name: Any
+    notes: Any
+    _state_name: Any
 
     def __len__(self) -> int:
         raise NotImplementedError

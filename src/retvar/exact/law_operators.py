@@ -137,7 +137,7 @@ class Steps:
         inside = b * (epsilon**2 + d**2 * variance[after])
         variance[edges.n :] = np.bincount(state, inside, n)[edges.n :]
         plain = Columns(state, after, b, d, epsilon)
-        sides = []
+        sides: list[Columns] = []
         for t, p in normal_atoms(atoms) if rows.size else [(np.zeros(0), np.zeros(0))] * 2:
             noise = (
                 np.repeat(rows, t.size), np.repeat(np.arange(edges.n, n), t.size),
@@ -147,7 +147,7 @@ class Steps:
             whole = [np.append(*pair) for pair in zip(plain, noise, strict=True)]
             order = np.argsort(whole[0], kind="stable")
             sides.append(Columns(*(x[order] for x in whole)))
-        return cls(edges.n, n, *sides, variance)
+        return cls(edges.n, n, sides[0], sides[1], variance)
 
     def matrix(self, power: int) -> scipy.sparse.csr_array:
         """Sparse matrix of Σ b dᵏ from s to s′."""

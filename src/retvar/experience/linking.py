@@ -104,8 +104,8 @@ class Log:
             if (column := getattr(r, name)) and role.holds in ("number", "flag"):
                 columns[name] = getattr(t.sql(column), role.holds)
                 numbers |= {column: columns[name]} if role.holds == "number" else {}
-        for role, name in self._others.items():
-            columns[role] = numbers[name] = t.sql(name).number
+        for other, column in self._others.items():
+            columns[other] = numbers[column] = t.sql(column).number
         if r.kind != "label":
             numbers |= {name: t.sql(name).number for name in r.all_states}
         if r.entity:

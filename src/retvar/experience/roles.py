@@ -47,8 +47,9 @@ NEEDS = {
 class Roles(SimpleNamespace):
     """The column of each role, or None; of `state` and `next_state`, a list of columns.
 
-    `others` are columns of more rewards. And what the states are: `kind` is 'number', 'label' or 'vector'; `states` their number, where
-    it is given; `highest` the largest, where all were looked at. Times are `dates` or numbers.
+    `others` are columns of more rewards. And what the states are: `kind` is 'number', 'label' or
+    'vector'; `states` their number, where it is given; `highest` the largest, where all were looked
+    at. Times are `dates` or numbers.
     """
 
     @property
