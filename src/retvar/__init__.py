@@ -26,26 +26,26 @@ if TYPE_CHECKING:  # loaded on first use, so that `retvar --help` is fast
     from retvar.estimation.estimate import follow as follow
     from retvar.estimation.files import load as load
     from retvar.estimation.rollouts import rollouts as rollouts
-    from retvar.exact import Attribution as Attribution
-    from retvar.exact import Estimates as Estimates
-    from retvar.exact import FixedPoint as FixedPoint
-    from retvar.exact import Law as Law
-    from retvar.exact import MonteCarlo as MonteCarlo
-    from retvar.exact import Node as Node
-    from retvar.exact import SeveralReturns as SeveralReturns
-    from retvar.exact import Solution as Solution
-    from retvar.exact import StateSolution as StateSolution
-    from retvar.exact import expected_updates as expected_updates
-    from retvar.exact import fixed_point as fixed_point
-    from retvar.exact import law as law
-    from retvar.exact import monte_carlo as monte_carlo
-    from retvar.exact import solve as solve
-    from retvar.exact import stationary_distribution as stationary_distribution
+    from retvar.exact.attribution import Attribution as Attribution
+    from retvar.exact.fixed_points import Estimates as Estimates
+    from retvar.exact.fixed_points import FixedPoint as FixedPoint
+    from retvar.exact.fixed_points import Node as Node
+    from retvar.exact.fixed_points import expected_updates as expected_updates
+    from retvar.exact.fixed_points import fixed_point as fixed_point
     from retvar.exact.frontiers import Frontier as Frontier
     from retvar.exact.frontiers import FrontierPoint as FrontierPoint
     from retvar.exact.frontiers import frontier as frontier
     from retvar.exact.gradient import PolicyGradient as PolicyGradient
     from retvar.exact.gradient import policy_gradient as policy_gradient
+    from retvar.exact.law import Law as Law
+    from retvar.exact.law import law as law
+    from retvar.exact.sampling import MonteCarlo as MonteCarlo
+    from retvar.exact.sampling import monte_carlo as monte_carlo
+    from retvar.exact.several import SeveralReturns as SeveralReturns
+    from retvar.exact.solution import Solution as Solution
+    from retvar.exact.solution import StateSolution as StateSolution
+    from retvar.exact.solution import solve as solve
+    from retvar.exact.stationary import stationary_distribution as stationary_distribution
     from retvar.mdp import END as END
     from retvar.mdp import MDP as MDP
     from retvar.mdp import Edge as Edge
@@ -99,23 +99,19 @@ _HOMES = {
         "ThreadError",
         "WriteError",
     ],
-    "retvar.exact": [
-        "Attribution",
+    "retvar.exact.attribution": ["Attribution"],
+    "retvar.exact.fixed_points": [
         "Estimates",
         "FixedPoint",
-        "Law",
-        "MonteCarlo",
         "Node",
-        "SeveralReturns",
-        "Solution",
-        "StateSolution",
         "expected_updates",
         "fixed_point",
-        "law",
-        "monte_carlo",
-        "solve",
-        "stationary_distribution",
     ],
+    "retvar.exact.law": ["Law", "law"],
+    "retvar.exact.sampling": ["MonteCarlo", "monte_carlo"],
+    "retvar.exact.several": ["SeveralReturns"],
+    "retvar.exact.solution": ["Solution", "StateSolution", "solve"],
+    "retvar.exact.stationary": ["stationary_distribution"],
     "retvar.simulation.expected_curves": ["expected_curve", "resting_error"],
     "retvar.simulation.step_search": ["best_steps"],
     "retvar.estimation.check": ["Check", "check"],
