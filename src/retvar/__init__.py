@@ -9,7 +9,6 @@ array([0.376, 1.045, 0.722, 0.487, 0.176])
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
 from retvar.version import __version__ as __version__
@@ -151,10 +150,6 @@ def __getattr__(name: str) -> object:
         globals()[name] = value
         return value
     raise AttributeError(f"module 'retvar' has no attribute {name!r}")
-
-
-if "gymnasium" in sys.modules:  # registers the environments of retvar
-    importlib.import_module("retvar.mdp.linear_gaussian.environment")
 
 
 def __dir__() -> list[str]:
