@@ -17,6 +17,34 @@ log = logging.getLogger("retvar")
 MOST_STATES = 10_000_000
 
 
+class Holds(NamedTuple):
+    """What a column may hold: how it is cast, which entries are wrong, and words for both."""
+
+    cast: str
+    wrong: str
+    reason: str
+    need: str
+
+
+HOLDS = {
+    "number": Holds(
+        "number", "{0} IS NULL OR NOT isfinite({0})", "is missing or not finite", "numbers"
+    ),
+    "probability": Holds("number", "{0} IS NULL", "is missing", "numbers"),
+    "flag": Holds(
+        "flag", "{0} IS NULL", "is neither true nor false",
+        "true and false, or 0 and 1; write 0 in place of blanks",
+    ),
+    "label": Holds("label", "{0} IS NULL", "is missing", "one number or text"),
+    "id": Holds("id", "{0} IS NULL", "is missing", "one number or text"),
+    "time": Holds(
+        "time", "{0} IS NULL", "is missing or no time",
+        "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say "
+        "day_first=True",
+    ),
+}  # fmt: skip
+
+
 class Role(NamedTuple):
     """What a column must hold, and where it is found by its name without being named.
 
@@ -36,13 +64,6 @@ ROLES = {  # in the order in which their entries are judged
     "target": Role("probability"), "behaviour": Role("probability"),
     "episode": Role("id", "always"), "entity": Role("id", "always"),
     "action": Role("label", "default"), "time": Role("time"),
-}  # fmt: skip
-NEEDS = {
-    "label": "one number or text", "id": "one number or text",
-    "number": "numbers", "probability": "numbers",
-    "flag": "true and false, or 0 and 1; write 0 in place of blanks",
-    "time": "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say "
-            "day_first=True",
 }  # fmt: skip
 
 
@@ -121,7 +142,7 @@ def _column(
 
 def _wrong(table: Table, name: str, shown: Any, holds: str) -> InputError:
     """The error for a column that holds something else."""
-    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {NEEDS[holds]}")
+    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {HOLDS[holds].need}")
 
 
 def _find_states(table: Table, roles: Roles, state: Any, next_state: Any) -> bool:

@@ -125,7 +125,7 @@ def _goes_back(table: Table, roles: Roles, name: str) -> bool:
     dates = kind == "time" or (kind == "text" and not facts.numbers)
     if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
         return False  # numbers may be a duration
-    value = table.time(name, dates)
+    value = table.sql(name, dates).time
     keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each)
     missing = table.work.one(f"SELECT count(*) - count({value}) FROM retvar_first")
     return not missing and _often(table, roles, value, "x < before", not dates, keys or "0")
