@@ -191,11 +191,10 @@ class Log:
         )
         self.work.execute("DROP TABLE rows")
         found = self.work.all(
-            "SELECT why, count(*), count(*) FILTER (terminated), min(n) FROM sorted "
-            "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
+            "SELECT why, count(*), min(n) FROM sorted WHERE why IS NOT NULL GROUP BY why ORDER BY 3"
         )
-        for why, *counted in found:
-            self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", *counted)
+        for why, times, n in found:
+            self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", times, n)
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
@@ -219,7 +218,7 @@ class Log:
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
-    def _leave_out(self, check: Any, rows: str, times: int, ends: int, n: int) -> None:
+    def _leave_out(self, check: Any, rows: str, times: int, n: int) -> None:
         """Count rows that are left out; refuse what is impossible or cannot be read."""
         where, reason, column, remedy = check
         if remedy or self.on_error == "raise":
@@ -229,7 +228,6 @@ class Log:
         if where.startswith("unreadable"):
             reason += f", such as {self._value(column, n)[1]!r}"
         self.counts.rejected[reason] += times
-        self.counts.ends_left_out += ends
         if reason == f"{self.roles.reward} {HOLDS['number'].reason}" and not self.width:
             states = self.work.all(
                 f"SELECT s0, count(*) AS k {rows} GROUP BY s0 ORDER BY k DESC, min(n) "
@@ -244,9 +242,7 @@ class Log:
         row, part = n // 2 - self.starts[file], self.table.parts[file]
         query = f"SELECT {quoted(column)}::VARCHAR FROM {part} LIMIT 1 OFFSET {row}"
         name = self.table.files[file] if self.table.files else self.table.name
-        return f"{name}, row {row + 1:,}: {column}", (self.work.execute(query).fetchone() or [""])[
-            0
-        ]
+        return f"{name}, row {row + 1:,}: {column}", self.work.one(query)
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
@@ -290,8 +286,8 @@ class Log:
             ["lead(n) OVER () IS NOT NULL", *(f"lead({x}) OVER () = {x}" for x in near)]
         )
         differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
-        after = [f"coalesce({z}, CASE WHEN same AND NOT truncated THEN lead({s}) OVER () END) AS {z}"
-                 for s, z in pairs]  # fmt: skip
+        follows = "CASE WHEN same AND NOT truncated THEN lead({}) OVER () END"
+        after = [f"coalesce({z}, {follows.format(s)}) AS {z}" for s, z in pairs]
         gone = f"NOT terminated AND ({_any_null(self.after)})"
         over = "truncated OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
         others = [name for name in self.named if name.startswith("other")]
@@ -416,11 +412,10 @@ def from_table(
 
     Rows of an entity follow one another, in the order of the log or of `time`. Where they do not
     (another episode begins, a row is left out, the next state is not the next row's state), the row
-    before is marked truncated. Columns of the transition itself, entity and episode are found under
-    the names of the arguments; a column that is named must exist. γ, λ, ρ and probabilities change
-    what is estimated: they are used only where they are named (or where retvar wrote the file).
-    Rows are numbered from 1, without the header. ``experience.understood`` says in one line what
-    was read, and ``experience.warnings`` lists signs that it was not what was meant.
+    before is marked truncated. Columns are found under the names of the arguments, except those
+    that change what is estimated (γ, λ, ρ, probabilities) and `time`: these are used only where
+    they are named. Rows are numbered from 1, without the header. ``experience.understood`` says in
+    one line what was read, ``experience.warnings`` lists signs that it was not what was meant.
 
     Parameters
     ----------
@@ -428,46 +423,40 @@ def from_table(
         Path or pattern of ``.parquet``, ``.csv`` or ``.csv.gz`` files, a folder, a list of paths,
         or a table: a mapping of columns, a DataFrame of pandas or polars, a ``pyarrow.Table``.
     state, next_state
-        One column: whole numbers are used as states, fractions are observations, everything else
-        is a label and numbered in order of appearance. Several columns (or ``state_0``,
-        ``state_1``, …): observations; where one holds text or dates, or with ``states="labels"``,
-        their combinations are labels. Without `next_state` it is the state of the next row; the
-        last row of an episode that did not terminate then has none and is left out.
+        One column: whole numbers are states, fractions observations, all else labels. Several (or
+        ``state_0``, ``state_1``, …): observations; where one holds text, their combinations are
+        labels. Without `next_state` it is the state of the next row; the last row of an episode
+        that did not terminate then has none and is left out.
     action
         For `target_policy` and for ``estimate(…, actions=True)``.
     reward, cost
         Columns of rewards, and of costs, in place of rewards: values are then expected sums of
         costs. Several rewards, or both: :func:`retvar.estimate` tells how they vary together.
     terminated, truncated
-        Whether the episode terminated there, or was cut off. ``terminated=False`` where episodes
-        never terminate.
+        Whether the episode terminated there, or was cut off. False: episodes never terminate.
     entity, episode
-        Ids of the patient, user or device, and of its episode; rows of different entities may be
-        mixed. False: there is none, whatever the columns are called.
+        Ids of the patient, user or device, whose rows may be mixed with those of others, and of its
+        episode. False: there is none, whatever the columns are called.
     time
         Numbers, dates or times by which the rows of an entity are sorted; rows of one time keep
-        their order. Without it, rows are taken in the order of the log.
+        their order.
     gamma, lam, rho
         γ and λ of the transition, importance ratio.
     behaviour, target
-        Probability of the action under either policy, which give ρ. Missing probabilities are left
-        out and counted; invalid ones raise an error whatever `on_error` is.
+        Probability of the action under either policy, which give ρ.
     target_policy
         In place of `target`: an array of probabilities [state, action] or of actions, a table (or
-        file) with state, action and probability, a function of a state and an action, or a function
-        of an array of states that returns either kind of array.
+        file) with state, action and probability, or a function of a state and an action.
     on_error
         By default rows with missing or invalid entries are left out and counted by reason, and
         text where a number is needed is an error. ``"skip"`` leaves such rows out, too;
         ``"raise"`` stops at the first bad row.
     duplicates
-        With `time`, rows that equal another in all columns: ``"drop"`` or ``"keep"``; counted in
-        either case.
+        With `time`, rows that equal another in all columns: ``"drop"`` or ``"keep"``.
     force
         Go on where more than half of the rows are left out, which is an error otherwise.
     states
-        Number of states, where they are numbers; ``"labels"`` to use numbers as labels, which
-        negative and very large ones always are.
+        Number of states; ``"labels"`` to use numbers as labels, which negative ones always are.
     encoding, decimal, thousands, day_first
         How text is written: ``"latin-1"``, ``","``, ``"."``, dates such as 31.01.2026.
     memory
