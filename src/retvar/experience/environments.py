@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import warnings
 from collections import deque
@@ -187,8 +186,6 @@ def _make_environment(name: str, options: dict[str, Any]) -> Any:
     """Call ``gymnasium.make``; the error for an unknown id suggests a similar one."""
     import gymnasium
 
-    if name.startswith("retvar/"):
-        importlib.import_module("retvar.mdp.linear_gaussian.environment")  # registers it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error names outdated versions
