@@ -86,7 +86,7 @@ class LawEstimate(Answers):
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
     >>> found = rv.estimate(lake, gamma=0.99).law(14)
     >>> print(found.probability_below(0.5))
-    0.601 [0.549, 0.651]
+    0.601 [0.5..., 0.6...]
     """
 
     law: Law
