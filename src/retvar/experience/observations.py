@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import Chunk, describe_error, uninterrupted
-from retvar.experience.stream import LARGEST_REWARD, Counts, Experience
+from retvar.experience.moves import LARGEST_REWARD, Chunk, describe_error, uninterrupted
+from retvar.experience.stream import Counts, Experience
 from retvar.support.errors import InputError, RetvarError, SourceError
 
 MOST_LABELS = 1_000_000
