@@ -35,9 +35,9 @@ class Combined(Moves):
         terms = [f"'{w!r}'::DOUBLE * reward_{k}" for k, w in enumerate(weights.tolist()) if w]
         self._sum = " + ".join(terms) or "0.0::DOUBLE"
 
-    def _selected(self) -> str:
-        parts = super()._selected().split(", ")
-        return ", ".join(f"{self._sum} AS reward" if x == "reward" else x for x in parts)
+    @property
+    def _names(self) -> list[str]:
+        return [f"{self._sum} AS reward" if x == "reward" else x for x in super()._names]
 
 
 class SeveralEstimate(Shown):
