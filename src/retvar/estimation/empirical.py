@@ -21,13 +21,12 @@ from scipy.stats import t as student
 from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
 from retvar.estimation.sums import Sums
-from retvar.exact import Attribution, Solution
-from retvar.exact.attribution import attribution
+from retvar.exact.attribution import Attribution, attribution
 from retvar.exact.law import Answers, Bracket, Law, law_of
 from retvar.exact.law_bounds import SHARE
 from retvar.exact.law_operators import Columns, Steps, grid_like, spread
 from retvar.exact.moments import deviation
-from retvar.exact.solution import solve_weighted
+from retvar.exact.solution import Solution, solve_weighted
 from retvar.mdp import END, MDP, WeightedEdges, weigh_edges
 from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
@@ -318,8 +317,8 @@ class Empirical:
 
     def _grouped(self, width: float, actions: bool = True, most: int | None = None) -> Any:
         """Rows that are alike, rewards within `width` together; None for more than `most`."""
-        estimator, sums, least = self.estimator, Sums(), self.estimator.rewards[0]
-        bins = 1 if math.isinf(width) else int((estimator.rewards[1] - least) / width) + 2
+        estimator, sums, (least, most_reward) = self.estimator, Sums(), self._range
+        bins = 1 if math.isinf(width) else int((most_reward - least) / width) + 2
         taken = self._actions if actions else 1
         for chunk in estimator.moves.chunks():
             rows = estimator._rows(chunk)
@@ -341,6 +340,13 @@ class Empirical:
         after = np.where(ends >= 0, ends, END)
         columns = sums.state, code % taken, after, gamma, lam, c + mean, std, w, sums.moment(2, 0)
         return Rows._make(x[kept] for x in columns)
+
+    @cached_property
+    def _range(self) -> tuple[float, float]:
+        """The smallest and the largest reward of the rows."""
+        chunks = (self.estimator._rows(chunk)["reward"] for chunk in self.estimator.moves.chunks())
+        ends = np.array([(x.min(), x.max()) for x in chunks if x.size])
+        return float(ends[:, 0].min()), float(ends[:, 1].max())
 
     @property
     def _actions(self) -> int:

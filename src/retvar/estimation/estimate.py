@@ -24,7 +24,7 @@ from retvar.estimation.least_squares_estimator import (
 )
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import StateEstimator, refuse_many
-from retvar.exact import Attribution
+from retvar.exact.attribution import Attribution
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience

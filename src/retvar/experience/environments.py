@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import sys
 import warnings
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import LARGEST_REWARD, Chunk, describe_error
+from retvar.experience.moves import LARGEST_REWARD, describe_error
 from retvar.experience.observations import ObservationReader, environment_names, experience_of
 from retvar.experience.policies import Chooser, action_selection
 from retvar.experience.stream import Experience
@@ -111,7 +110,7 @@ def from_gymnasium(
             while make and opened:
                 opened.pop().close()
 
-    def columns(part: list[Row]) -> Chunk:
+    def columns(part: list[Row]) -> dict[str, Any]:
         stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
         return {
             "state": reader.column(state), "action": action, "reward": np.array(reward),
@@ -161,8 +160,6 @@ def _make_environment(name: str, options: dict[str, Any]) -> Any:
     """Call ``gymnasium.make``; the error for an unknown id suggests a similar one."""
     import gymnasium
 
-    if name.startswith("retvar/"):
-        importlib.import_module("retvar.mdp.linear_gaussian.environment")  # registers it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error names outdated versions

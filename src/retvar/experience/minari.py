@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import LARGEST_REWARD, Chunk, describe_error
+from retvar.experience.moves import LARGEST_REWARD, describe_error
 from retvar.experience.observations import ObservationReader, experience_of
 from retvar.experience.stream import Experience
 from retvar.support.errors import InputError
@@ -70,7 +70,7 @@ def _open(dataset: Any) -> Any:
     raise InputError("dataset", dataset, f"is not on this disk; {hint}")
 
 
-def _columns(reader: ObservationReader, episode: Any) -> Chunk:
+def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:
     """The rows of an episode."""
     given = episode.observations
     given = np.stack(given, axis=1) if isinstance(given, tuple) else given

@@ -120,7 +120,7 @@ def _ranges(space: Any) -> list[range]:
 
 
 def experience_of(
-    name: str, parts: Callable[[], Iterator[Any]], columns: Callable[[Any], Chunk],
+    name: str, parts: Callable[[], Iterator[Any]], columns: Callable[[Any], dict[str, Any]],
     reader: ObservationReader, actions: Any, **about: Any,
 ) -> Experience:  # fmt: skip
     """Experience from parts of a source, of which `columns` makes chunks.
@@ -194,7 +194,7 @@ def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[st
             for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
         ]
     if reader.width is not None:
-        known = NAMES.get(kind) or getattr(env, "observation_names", None) or ()
+        known = NAMES.get(kind, ())
         found["names"] = list(known) if len(known) == reader.width else None
     return found
 
