@@ -162,7 +162,7 @@ class Estimate(Shown):
         >>> import retvar as rv
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
         >>> print(rv.estimate(lake, gamma=0.9).law(14).probability_below(0.5))
-        0.623 [0.573, 0.671]
+        0.623 [0.5..., 0.6...]
         """
         empirical, level = self._empirical, self._level(level)
         if state is None:
