@@ -200,7 +200,8 @@ def _in_turn(
     for turn, queue in itertools.cycle(enumerate(queues)):
         while left[turn] and not queue:
             new = next(rows)
-            queues[new[0]].append(new)
+            if left[new[0]]:
+                queues[new[0]].append(new)
         if left[turn]:
             i, state, action, reward, after, ended, cut = queue.popleft()
             if not abs(reward) <= LARGEST_REWARD:
