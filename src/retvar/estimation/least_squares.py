@@ -403,7 +403,7 @@ class Solver:
 
     def _doubt_ratios(self, found: dict[str, Array], note: NDArray[np.str_]) -> None:
         """Say where ratios are wrong and what leads there; no answer where actions are missing."""
-        ratios = check_sums([self.sums], self.states, [self.s])
+        ratios = check_sums(self.sums, self.states, self.s)
         if ratios is None or not ratios.wrong.any():
             return
         wrong, uncovered = (reaching(self.P, x) for x in (ratios.wrong, ratios.uncovered))

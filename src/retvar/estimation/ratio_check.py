@@ -77,27 +77,22 @@ def _evidence(excess: Array, squares: Array, reach: float) -> Array:
     return np.where(np.isfinite(best), best, 0.0)
 
 
-def check_sums(
-    parts: Sequence[Sums], states: int, places: Sequence[Any] | None = None
-) -> RatioCheck | None:
+def check_sums(sums: Sums, states: int, place: Any = None) -> RatioCheck | None:
     """Test the ratios in sums of transitions; None where all are 1.
 
-    `places` are the numbers of the states of each key, where they are not those of the log.
+    `place` are the numbers of the states of the keys, where they are not those of the log.
     """
-    if not any(sums.weighted for sums in parts):
+    if not sums.weighted or not len(sums):
         return None
-    places = [sums.state for sums in parts] if places is None else places
-    columns = [np.zeros(states) for _ in range(3)]
-    largest = 0.0
-    for sums, place in zip(parts, places, strict=True):
-        if not len(sums):
-            continue
-        for power, column in enumerate(columns):
-            column += np.bincount(place, sums.moment(power, 0), minlength=states)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            dominant = sums.moment(4, 0) / sums.moment(3, 0)  # at most the largest, and near it
-        largest = max(largest, float(np.nan_to_num(dominant, nan=0.0, posinf=1e300).max()))
-    return check_ratios(columns[0], columns[1], columns[2], largest)
+    place = sums.state if place is None else place
+    rows, total, squares = (
+        np.bincount(place, sums.moment(power, 0), minlength=states).astype(np.float64)
+        for power in range(3)
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        dominant = sums.moment(4, 0) / sums.moment(3, 0)  # at most the largest, and near it
+    largest = float(np.nan_to_num(dominant, nan=0.0, posinf=1e300).max())
+    return check_ratios(rows, total, squares, largest)
 
 
 def check_counts(counts: Counts) -> RatioCheck | None:

@@ -11,11 +11,10 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import NEVER_LEFT
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.ratio_check import check_counts, ratio_warning
 from retvar.estimation.returns import Visits, predict_rows
-from retvar.estimation.states import StateEstimator
+from retvar.estimation.states import LeastSquaresEstimator, StateEstimator
 from retvar.exact.moments import notes_on
 from retvar.experience.action_pairs import split_label
 from retvar.experience.stream import Counts

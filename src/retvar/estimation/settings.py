@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from retvar.estimation.observations import NAMES, ObservationEstimator
-from retvar.estimation.states import StateEstimator, refuse_many
+from retvar.estimation.states import StateEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
@@ -44,7 +44,6 @@ UNKNOWN_DECAY = 0.9  # where γ comes with the data
 LARGEST_SQUARE = 0.9  # of the decay of traces with their ratios, on average
 TILES = {1: 32, 2: 20, 3: 8, 4: 6}  # along each dimension, by their number; 4 for more
 HASHED_WEIGHTS = 2**16  # for tiles of many dimensions
-CELL = 40  # bytes of a weight with its step size and trace
 GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 ONE_GAMMA = "must be one number with actions, or a column of the data"
@@ -160,8 +159,6 @@ class Settings:
         if self.by == TD and self._own_kappa:
             learner = self._bound_traces(learner, chunk)
         if states is not None:
-            samples = self._samples["bootstrap_samples"]
-            refuse_many(states, each=learner.network.place_count * (CELL + 16 * samples))
             return learner.online(states=states, **self._samples)
         built = features_for(self.experience, chunk["state"], self.family)
         if self.by == LEAST_SQUARES:
