@@ -42,6 +42,7 @@ FIRST = {True: 65_536, False: 4_096}  # rows that bounds of observations are tak
 MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
 GAPS = "are many more than there are transitions; use numbers with gaps as labels (states='labels')"
 RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
+OF_THE_CALL = ("resume", "progress", "cluster", "workers")  # settings of no estimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -162,10 +163,8 @@ class Estimate(Shown):
         >>> print(rv.estimate(lake, gamma=0.9).law(14).probability_below(0.5))
         0.623 [0.573, 0.671]
         """
-        empirical, level = self._empirical, self._level(level)
-        if state is None:
-            return empirical.law(level)
-        return empirical.law(level)[empirical.check(self._number(state))]
+        found = self._empirical.law(self._level(level))
+        return found if state is None else found[self._known_number(state)]
 
     def attribution(self, state: Any, *, level: float | None = None) -> Attribution:
         """Where the variance from a state arises: shares of states and of steps, with intervals.
@@ -176,8 +175,7 @@ class Estimate(Shown):
         >>> [(x.state, x.next_state, round(x.share, 2)) for x in found.top(2)]
         [('14', 'end', 0.68), ('14', '13', 0.13)]
         """
-        empirical = self._empirical
-        return empirical.attribution(empirical.check(self._number(state)), self._level(level))
+        return self._empirical.attribution(self._known_number(state), self._level(level))
 
     @cached_property
     def _empirical(self) -> Empirical:
@@ -189,8 +187,9 @@ class Estimate(Shown):
     def _level(self, level: float | None) -> float:
         return self._monitor.level if level is None else arguments.level("level", level)
 
-    def _number(self, state: Any) -> int:
-        return int(find_state(self.experience, state, self.estimator.features[0].states))
+    def _known_number(self, state: Any) -> int:
+        number = find_state(self.experience, state, self.estimator.features[0].states)
+        return self._empirical.check(int(number))
 
     def return_interval(self, states: Any = None, level: float = 0.9) -> tuple[Any, Any]:
         """Where the return from each of `states` (default: all) will fall with this probability.
@@ -301,16 +300,22 @@ class Estimate(Shown):
         """
         if progress is not None and not callable(progress):
             raise InputError("progress", literal(progress), "must be a function of a number")
+        e = self.experience
         try:
-            if self.experience.endless and self._by == settings.TD:
-                self._learn_along(progress)
+            if e.endless and self._by == settings.TD:  # only its last rows are kept
+                with contextlib.closing(e.chunks()) as stream:
+                    for chunk in stream:
+                        with uninterrupted():
+                            self.update(chunk)
+                        if progress is not None:
+                            progress(e.counts.transitions)
             else:
-                self._read(self.experience.moves(progress=progress))
+                self._read(e.moves(progress))
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
-            if not (self.experience.is_log or len(self._unmonitored)):
+            if not (e.is_log or len(self._unmonitored)):
                 with contextlib.suppress(RetvarError):
-                    self._read(self.experience.moves())  # what an environment gave before
+                    self._read(e.moves())  # what an environment gave before
             known = self._estimator is not None and self._estimator.steps > 0
             error.estimate = self if known else None  # type: ignore[attr-defined]
             raise
@@ -318,15 +323,6 @@ class Estimate(Shown):
     @property
     def _by(self) -> str:
         return str((self._create if self._estimator is None else self._estimator).by)
-
-    def _learn_along(self, progress: Progress | None) -> None:
-        """Learn from a stream, of which nothing but the last rows is kept."""
-        with contextlib.closing(self.experience.chunks()) as stream:
-            for chunk in stream:
-                with uninterrupted():
-                    self.update(chunk)
-                if progress is not None:
-                    progress(self.experience.counts.transitions)
 
     def _read(self, moves: Moves) -> None:
         """Estimate from a table."""
@@ -469,20 +465,15 @@ def estimate(
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
-        by = refuse_cluster(cluster, workers, by)
-    given = {
-        "by": by, "gamma": gamma, "lam": lam, "method": method, "order": order, "kappa": kappa,
-        "estimand": estimand, "features": features, "bootstrap_samples": bootstrap_samples,
-        "level": level, "seed": seed, "actions": actions,
-    }  # fmt: skip
-    if resume is not None:
-        beside = {name: own for name, own in given.items() if name != "seed"}
-        why = "comes from the saved estimator; leave it out"
-        settings.refuse(why, {"learner": learner, **beside})
-        found = _resumed(experience, arguments.path("resume", resume))
-    else:
-        create = settings.Settings(experience, learner, **given)
+        given["by"] = refuse_cluster(cluster, workers, by)
+    own = {name: x for name, x in given.items() if name not in OF_THE_CALL}
+    if resume is None:
+        create = settings.Settings(experience, **own)
         found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
+    else:
+        beside = {name: x for name, x in own.items() if name != "seed"} | {"by": by}
+        settings.refuse("comes from the saved estimator; leave it out", beside)
+        found = _resumed(experience, arguments.path("resume", resume))
     if cluster is None:
         found.learn(progress)
     else:

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
-from retvar.estimation.ratio_check import RatioCheck, check_sums
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
 from retvar.estimation.returns import CLOSED, OwnDiscounts, Returns, discounts
-from retvar.estimation.sums import Sums
+from retvar.estimation.sums import RatioCheck, Sums, check_sums
 from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, Chunk, Moves
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.support import arguments
