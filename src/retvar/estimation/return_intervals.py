@@ -26,6 +26,7 @@ MANY = 100  # returns from which on an interval ends where they end
 CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
 EXCESS = 0.03  # share that an interval may hold beyond its level before a word says so
 ROUNDING = 1e-9  # of ranks
+RANGE = "returns take few values: the interval is their range"
 OFF_POLICY = "returns of the target policy are not observed"
 
 
@@ -70,6 +71,11 @@ class ReturnsByState:
         first, end = (np.searchsorted(self._state, states, side) for side in ("left", "right"))
         places = (np.where(rank, first + rank - 1, -1) for rank in ranks(end - first, level))
         return [self._returns[place] for place in places]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest return."""
+        return float(np.nanmin(self._returns)), float(np.nanmax(self._returns))
 
     def of(self, state: int) -> Array:
         """The returns of one state, in order."""
@@ -128,7 +134,8 @@ class ReturnIntervals:
     """Where returns will fall, by the returns that were observed.
 
     A state with enough of its own gets their quantiles, which hold there. Elsewhere value and std
-    are scaled by the scores of all returns, so that the intervals hold on average over places.
+    are scaled by the scores of all returns, so that the intervals hold on average over places;
+    where returns take few values these say little, and the interval is the range of all returns.
     """
 
     def __init__(self, estimator: Any, monitor: Any) -> None:
@@ -146,6 +153,9 @@ class ReturnIntervals:
         ends = self.calibration.interval(value, std, level)
         if self.by_state is None:
             return ends
+        if few_values(self.calibration.scores, level):
+            pairs = zip(ends, self.by_state.range, strict=True)
+            ends = [np.where(np.isnan(end), np.nan, limit) for end, limit in pairs]
         own = self.by_state.interval(np.asarray(states, dtype=np.intp), level)
         return [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, ends, strict=True)]
 
@@ -157,6 +167,8 @@ class ReturnIntervals:
         own = np.zeros(0) if self.by_state is None else self.by_state.of(state)
         here = own.size >= Calibration.needed(level)
         word = few_values(own if here else self.calibration.scores, level)
+        if word and self.by_state is not None and not here:
+            word = RANGE
         if self.calibration.note:
             word = f"interval of returns {self.calibration.note}"
         return (low, high), word, here
