@@ -371,9 +371,11 @@ def solutions() -> Arrays:
 def at_rest(method: str, mdp: Any, **how: Any) -> Arrays:
     """Where a learner ends up."""
     found = rv.fixed_point(method, mdp, **how)
-    names = ["value", "mean", "variance", "bias", "second_moment", "rmse", "trace_radius"]
+    names = ["value", "mean", "variance", "bias", "second_moment", "rmse"]
     arrays = {name: np.array(getattr(found, name)) for name in names}
-    spectrum = found.spectrum  # in no particular order
+    *_, last = found.nodes.values()
+    arrays["trace_radius"] = np.array(last.trace_radius.value)
+    spectrum = last.spectrum  # in no particular order
     arrays["spectrum sums"] = np.array([spectrum.real.sum(), abs(spectrum).sum()])
     return arrays
 

@@ -143,13 +143,13 @@ def estimate(source: str, **args: Any) -> None:
     with _folder(args["out"]) as out:
         if args["follow"]:
             return _follow(experience, settings, out, formats, args)
-        if args["log"] is not None and not experience.is_log:  # written also if it fails
-            from retvar.experience import recorded
+        if args["log"] is not None:
+            from retvar.experience.stream import parquet_path
 
-            experience = recorded(experience, args["log"])
+            parquet_path(args["log"])
         found, failure = _estimated(source, experience, settings, args)
-        if args["log"] is not None and experience.is_log:
-            found.experience.save(args["log"])
+        if args["log"] is not None:
+            experience.save(args["log"])  # what was read, also if it failed
         saved = _save(found, out, args["resume"], unfinished=failure is not None)
         if failure is None:
             failure = _report(found, source, saved, formats, args)

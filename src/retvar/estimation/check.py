@@ -31,7 +31,7 @@ from retvar.estimation.verdicts import (
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Experience
 from retvar.online import OnlineEstimator
-from retvar.online.bootstrap import half_width
+from retvar.online.memory import half_width
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import count, number

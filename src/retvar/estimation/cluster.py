@@ -15,7 +15,7 @@ import numpy as np
 from retvar.cluster import connected, refuse_address
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import StateEstimator
-from retvar.experience.logs import Piece, SplitCheck
+from retvar.experience.logs import Piece, refuse_split
 from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, RetvarError
 
@@ -66,7 +66,8 @@ def learn_on_cluster(
     for name in ("gamma", "lam"):
         if labels is not None and np.ndim(settings[name]):
             raise InputError(name, "one per state", "files number labels anew; use a column")
-    check, names = SplitCheck(pieces[0].roles), []
+    seen_in: dict[int, str] = {}
+    names: list[Any] = []
     with connected(cluster, workers) as client:
 
         def mapped(task: Any, *columns: Any, **same: Any) -> Iterator[Any]:
@@ -83,7 +84,7 @@ def learn_on_cluster(
 
         sums = mapped(sum_piece, states=experience.states, settings=settings)
         for piece, (own, counts, theirs, ids) in zip(pieces, sums, strict=True):
-            check.add(piece.file, ids)
+            refuse_split(seen_in, piece.file, ids)
             names.append(_renumbered(labels, theirs))
             experience.counts.merge(counts)
             if own is not None:

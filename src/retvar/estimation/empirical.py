@@ -21,13 +21,12 @@ from scipy.stats import t as student
 from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
 from retvar.estimation.sums import Sums
-from retvar.exact import Attribution, Solution
-from retvar.exact.attribution import attribution
+from retvar.exact.attribution import Attribution, attribution
 from retvar.exact.law import Answers, Bracket, Law, law_of
 from retvar.exact.law_bounds import SHARE
 from retvar.exact.law_operators import Columns, Steps, grid_like, spread
 from retvar.exact.moments import deviation
-from retvar.exact.solution import solve_weighted
+from retvar.exact.solution import Solution, solve_weighted
 from retvar.mdp import END, MDP, WeightedEdges, weigh_edges
 from retvar.mdp.linear import Resolvent
 from retvar.support import arguments

@@ -20,7 +20,7 @@ from retvar.estimation.empirical import Empirical, LawEstimate
 from retvar.estimation.return_intervals import ReturnIntervals
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import LeastSquaresEstimator, StateEstimator, refuse_discounts
-from retvar.exact import Attribution
+from retvar.exact.attribution import Attribution
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience

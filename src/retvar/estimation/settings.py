@@ -198,7 +198,7 @@ def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
     if not (known and all(x in NAMES if isinstance(x, str) else _is_base(x) for x in bases)):
         families, more = (", ".join(map(repr, x)) for x in (FAMILIES, NAMES[1:]))
         remedy = f"must be {families}, rv.features, or a list of these, {more} and bases"
-        raise InputError("features", literal(given), f"{remedy}; for 'deep' see rv.deep.estimate")
+        raise InputError("features", literal(given), f"{remedy}; for networks see rv.deep.Networks")
     return own, bases
 
 

@@ -75,16 +75,15 @@ class Place(LocalSpread):
     jackknife: Array  #: standard error of the value, by fits without each fold
     apart: Array  #: how far the bases disagree
     rough: Array  #: how far the value varies among the nearest episodes
-    ended: Array  #: mean return of near episodes that end at once; NaN where there are none
+    ended: Array  #: [place, 2] least and largest return of near episodes that end at once; or NaN
 
     def value_interval(self, level: float) -> tuple[Array, Array]:
         """Value ± half an interval; it holds what near episodes did that end at once."""
         share = 0.5 + level / 2
         noise = student.ppf(share, FOLDS - 1) * self.jackknife
         bias = norm.ppf(share) * np.hypot(self.apart, ROUGH * self.rough)
-        half = np.hypot(noise, bias)
-        ends = np.where(np.isnan(self.ended), self.value, self.ended)
-        return np.minimum(self.value - half, ends), np.maximum(self.value + half, ends)
+        half, (least, largest) = np.hypot(noise, bias), self.ended.T
+        return np.fmin(self.value - half, least), np.fmax(self.value + half, largest)
 
     def std_interval(self, level: float) -> tuple[Array, Array]:
         """Interval of the std; part of it may be error of the value, which its lower end lacks."""
@@ -208,7 +207,7 @@ class Stack:
         value = by_fold.mean(axis=0)
         noise = (self.folds - 1) / self.folds * ((by_fold - value) ** 2).sum(axis=0)
         known = {
-            "value": value, "rough": 0.0 * value, "ended": np.full(len(value), np.nan),
+            "value": value, "rough": 0.0 * value, "ended": np.full((len(value), 2), np.nan),
             "jackknife": np.sqrt(noise) if self.folds > 1 else np.full(len(value), np.nan),
             "apart": np.sqrt(mixed(weights, (values.mean(axis=1) - value) ** 2)),
         }  # fmt: skip
@@ -218,20 +217,21 @@ class Stack:
         spread, all_rows = self.near.of(near), self.near.order[near.visits]
         rows = all_rows[:, :NEAREST]
         rough = self._value[rows].std(axis=1, ddof=1)
-        over = self._steps_left[rows] < AT_ONCE
-        with np.errstate(invalid="ignore"):
-            ended = (over * self._return[rows]).sum(axis=1) / over.sum(axis=1)
-        edge = rough > EDGE * spread.std  # the few that end at once may be those like this one
-        ended[~(edge | (2 * over.sum(axis=1) >= NEAREST)) | self._all_short] = np.nan
         effective = effective_size(self._weight[all_rows])
         few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
-        note = np.where(np.isfinite(ended) & (spread.note == ""), ENDS_AT_ONCE, spread.note)
+        over = self._steps_left[rows] < AT_ONCE
+        edge = rough > EDGE * spread.std  # the few that end at once may be those like this one
+        at_once = over.any(axis=1) & (edge | (2 * over.sum(axis=1) >= NEAREST)) & ~few
+        at_once &= not self._all_short
+        ended, seen = known["ended"], np.where(over, self._return[rows], np.nan)[at_once]
+        ended[at_once] = np.stack([np.nanmin(seen, axis=1), np.nanmax(seen, axis=1)], axis=1)
+        note = np.where(at_once & (spread.note == ""), ENDS_AT_ONCE, spread.note)
         too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
         note = np.where(too_rough, ROUGH_HERE, note)
         note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
         note = np.where(spread.far, spread.note, note)
         known |= {
-            "value": np.where(few, np.nan, value), "note": note, "rough": rough, "ended": ended,
+            "value": np.where(few, np.nan, value), "note": note, "rough": rough,
             "variance": np.where(few, np.nan, spread.variance),
         }  # fmt: skip
         return Place(**vars(spread) | known)

@@ -20,8 +20,7 @@ def from_linear_gaussian(
     """Sample walks of a :class:`retvar.mdp.domains.LinearGaussian`, `steps` transitions in all.
 
     The streams are interleaved: the first transition of each, the second of each, …. Each starts
-    from the stationary distribution, and its last transition is marked truncated. More than a
-    hundred times as fast as ``from_gymnasium(world.environment())``.
+    from the stationary distribution, and its last transition is marked truncated.
 
     >>> import retvar as rv
     >>> world = rv.domains.linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95)

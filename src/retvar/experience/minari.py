@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import SourceEnded, experience_of, observation_reader
+from retvar.experience.moves import LARGEST_REWARD, describe_error
+from retvar.experience.observations import ObservationReader, experience_of
 from retvar.experience.stream import Experience
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean
@@ -41,9 +41,9 @@ def from_minari(dataset: Any) -> Experience:
         raise
     except Exception as error:  # a broken folder may raise anything
         raise InputError("dataset", dataset, f"cannot be read: {describe_error(error)}") from None
-    reader = observation_reader(spec.observation_space)
+    reader = ObservationReader(spec.observation_space)
     return experience_of(
-        f"minari:{spec.dataset_id}", lambda acting: _episodes(data, reader, acting), reader,
+        f"minari:{spec.dataset_id}", data.iterate_episodes, partial(_columns, reader), reader,
         spec.action_space, policy="as recorded", length=length,
     )  # fmt: skip
 
@@ -70,25 +70,22 @@ def _open(dataset: Any) -> Any:
     raise InputError("dataset", dataset, f"is not on this disk; {hint}")
 
 
-def _episodes(data: Any, reader: Any, acting: bool) -> Iterator[Chunk]:
-    for episode in data.iterate_episodes():
-        rewards = np.asarray(episode.rewards, dtype=np.float64)
-        n = rewards.size
-        if not n:
-            continue
-        given = episode.observations
-        given = np.stack(given, axis=1) if isinstance(given, tuple) else given
-        column = reader.column(given if reader.width else [reader.read(each) for each in given])
-        ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
-        actions = np.asarray(episode.actions)
-        if {len(column) - 1, ended.size, cut.size, len(actions)} != {n}:
-            found = f"{len(column)} observations and {len(actions)} actions for {n} rewards"
-            raise SourceEnded(f"episode {episode.id} has {found}")
-        cut[-1] |= not ended[-1]
-        rows: Chunk = {
-            "state": column[:-1], "reward": rewards, "next_state": column[1:],
-            "terminated": ended, "truncated": cut,
-        }  # fmt: skip
-        if acting:
-            rows["action"] = actions.astype(np.int64).reshape(-1)
-        yield rows
+def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:
+    """The rows of an episode."""
+    given = episode.observations
+    given = np.stack(given, axis=1) if isinstance(given, tuple) else given
+    column = reader.column(given if reader.width else [reader.read(each) for each in given])
+    reward = np.asarray(episode.rewards, dtype=np.float64)
+    ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
+    if {len(column) - 1, ended.size, cut.size} != {reward.size}:
+        found = f"{len(column)} observations for {reward.size} rewards"
+        raise ValueError(f"episode {episode.id} has {found}")
+    if not (np.isfinite(column).all() and (np.abs(reward) <= LARGEST_REWARD).all()):
+        raise ValueError(f"episode {episode.id} has numbers that are not finite")
+    cut[-1:] |= ~ended[-1:]
+    after = column[1:].copy()
+    after[ended] = column[:-1][ended]
+    return {
+        "state": column[:-1], "action": episode.actions, "reward": reward,
+        "next_state": after, "terminated": ended, "truncated": cut,
+    }  # fmt: skip

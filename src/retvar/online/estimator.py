@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.online import driver
-from retvar.online.bootstrap import half_width, key_of, replicates_of, spread
 from retvar.online.columns import Columns, Transition, read_columns
 from retvar.online.driver import TERMINATED, TRUNCATED
-from retvar.online.memory import COUNT, Memory
+from retvar.online.memory import COUNT, Memory, half_width, key_of, replicates_of, spread
 from retvar.support import arguments
 from retvar.support.errors import DivergenceError, InputError, ThreadError
 from retvar.support.format import count, literal, number, plus_minus

@@ -30,7 +30,7 @@ from retvar.sweep.run_errors import JUDGING, QUESTION_SETTINGS, ComparisonOption
 from retvar.sweep.statistics import centre
 
 if TYPE_CHECKING:
-    from retvar.exact import Solution
+    from retvar.exact.solution import Solution
     from retvar.simulation.step_search import BestSteps
 
 COLOUR_MAPS: dict[str, Any] = {  # even in grey: a high value is bright, a large spread is dark

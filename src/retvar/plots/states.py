@@ -10,7 +10,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from retvar.exact import Solution
+from retvar.exact.solution import Solution
 from retvar.plots import estimates as e
 from retvar.plots import style
 from retvar.plots.calibration import SAMPLE_COLUMNS, calibration, check, observed_returns

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order
 
-from retvar.exact import stationary_distribution
-from retvar.exact.stationary import transitions
+from retvar.exact.stationary import stationary_distribution, transitions
 from retvar.mdp import MDP
 from retvar.simulation.curve_recursion import (
     MOST_UNKNOWNS,

@@ -261,25 +261,6 @@ class LinearGaussian:
             x = states[-1]
             yield states, rewards
 
-    def environment(self, steps: int = 1_000) -> Any:
-        """The world as a Gymnasium environment, truncated after so many steps.
-
-        It is ``retvar/LinearGaussian-v0``; see
-        :class:`retvar.mdp.linear_gaussian.environment.LinearGaussianEnv`.
-
-        >>> env = LinearGaussian(F=0.6, S=0.64, Q=1.0, gamma=0.9).environment(steps=100)
-        >>> env.reset(seed=0)[0].shape, env.action_space
-        ((1,), Discrete(1))
-        """
-        import gymnasium
-
-        from retvar.mdp.linear_gaussian.environment import ID  # registers it
-
-        own = {"F": self.F, "S": self.S, "Q": self.Q}
-        options = own if self.control is None else self.control._asdict()
-        steps = arguments.integer("steps", steps, 1)
-        return gymnasium.make(ID, max_episode_steps=steps, **options)
-
     def _solve(self) -> None:
         """Find P, c, M and m."""
         F, S, gamma = self.F, self.S, self.gamma
