@@ -465,14 +465,15 @@ def estimate(
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
-        given["by"] = refuse_cluster(cluster, workers, by)
-    own = {name: x for name, x in given.items() if name not in OF_THE_CALL}
+        refuse_cluster(cluster, workers, by)
+        by = by if resume else settings.LEAST_SQUARES
+    own = {name: x for name, x in given.items() if name not in OF_THE_CALL} | {"by": by}
     if resume is None:
         create = settings.Settings(experience, **own)
         found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
     else:
-        beside = {name: x for name, x in own.items() if name != "seed"} | {"by": by}
-        settings.refuse("comes from the saved estimator; leave it out", beside)
+        del own["seed"]
+        settings.refuse("comes from the saved estimator; leave it out", own)
         found = _resumed(experience, arguments.path("resume", resume))
     if cluster is None:
         found.learn(progress)
