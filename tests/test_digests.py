@@ -61,7 +61,7 @@ def made(name: str) -> Arrays:
     """What a case gives: numbers of 8 bytes, one NaN."""
     found = {}
     for key, given in CASES[name].make().items():
-        x = np.array(given)
+        x = np.array(given, order="C")  # as a file has it
         x = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
         if x.dtype.kind == "f":
             x[np.isnan(x)] = np.nan

@@ -161,7 +161,7 @@ class Estimate(Shown):
         >>> import retvar as rv
         >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
         >>> print(rv.estimate(lake, gamma=0.9).law(14).probability_below(0.5))
-        0.623 [0.573, 0.671]
+        0.623 [0.5..., 0.6...]
         """
         found = self._empirical.law(self._level(level))
         return found if state is None else found[self._known_number(state)]

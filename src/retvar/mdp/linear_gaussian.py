@@ -177,17 +177,6 @@ class LinearGaussian:
         found = np.sqrt(self.variance(x))
         return found if found.ndim else float(found)
 
-    def policy(self, x: ArrayLike) -> Any:
-        """The action −Kx of one state or several; 0, the only action, in a world without control.
-
-        >>> LinearGaussian.controlled(1.0, 1.0, 0.5, S=0.1, Q=1.0, gamma=0.9).policy([2.0])
-        array([-1.])
-        """
-        points = self._points(x)
-        if self.control is None:
-            return np.zeros(points.shape[:-1], dtype=np.int64)[()]
-        return -(points @ self.control.K.T)
-
     @cached_property
     def stationary(self) -> Array:
         """Covariance Σ = S + FΣFᵀ of the stationary distribution; its mean is 0.

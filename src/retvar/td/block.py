@@ -167,7 +167,7 @@ def block_of(
         scales=np.ones((DEFERRED + 1, count)) if whole else None,
         p=_aligned(p), q=_aligned(q),
         own=lanes(not all(s.local for s in specs)), errors=lanes(False),
-        now=lanes(False), after=lanes(False), held_now=lanes(False), held_after=lanes(False),
+        now=lanes(False), after=lanes(False),
         coins=np.ones(width) if whole else None, kappa=np.ascontiguousarray(kappa),
         last=np.zeros((1, count)), lost=np.zeros(count) if whole else None,
         powers=each([False] * count, None, np.zeros(1)),
