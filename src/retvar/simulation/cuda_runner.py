@@ -155,12 +155,12 @@ class BlockRunner:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the memory of a thread."""
         plan, states, slots = self.plan, self.lanes.states, len(self.block.shape.rows)
-        home = plan.shape.local and not plan.rows
         fields, nodes, lanes = len(fields_of(plan.shape)), len(plan.shape.specs), plan.lanes
         steps = plan.shape.specs[0].steps
+        weights = states + 1 if plan.shape.local else max(plan.sizes)
         return {
-            "home": (states + 1, fields, lanes) if home else (1, 1, 1),
-            "used": (states, nodes, lanes) if steps else (1, 1, 1),
+            "home": (1, 1, 1) if plan.rows else (weights, fields, lanes),
+            "used": (states, nodes, lanes) if steps and not plan.shape.local else (1, 1, 1),
             "previous": (slots, states, lanes) if plan.shape.change else (1, 1, 1),
             "counted": (states,),
         }
@@ -191,9 +191,9 @@ class BlockRunner:
     def _memory(self) -> list[Any]:
         """Memory of all threads."""
         empty, shapes, each = self.device.empty, self._shapes(), self.plan.threads
-        home = empty(self.blocks if shapes["home"][0] > 1 else 1, *shapes["home"], each)
+        home = empty(1 if self.plan.rows else self.blocks, *shapes["home"], each)
         used, previous = (empty(*shapes[x], self.blocks * each) for x in ("used", "previous"))
-        return [home, used, previous, empty(*shapes["counted"], self.blocks * each, dtype=np.int64)]
+        return [home, home.reshape(-1), used, previous, empty(*shapes["counted"], self.blocks * each, dtype=np.int64)]
 
     def _results(self) -> Batch:
         """Results of the runs of a launch, not initialised; one number where none are wanted."""
