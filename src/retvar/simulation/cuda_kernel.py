@@ -2,10 +2,10 @@
 
 A thread walks through the MDP and lets its lanes learn with the functions of the CPU
 (:func:`retvar.simulation.kernel.functions_of`): the same nodes, rules and order of sums, hence the
-same bits. Weights are at home in shared memory, a column for each thread, or in global memory. Lanes
-learn in registers ("near"), so that no lane waits until another has written: of a table without
-traces a step has two rows there, those of the state being left and of the next, and the first is
-written home; with features or traces all weights are there, up to FEW, and go home to be recorded.
+same bits. Weights are at home in shared memory, a column for each thread, or in global memory, but
+lanes learn in registers, so that no lane waits until another has written. Of a table without traces
+a step has two rows there, those of the state being left and of the next; the first then goes home.
+With features or traces all weights are there, up to FEW; they go home to be recorded.
 A group of threads has the lanes of one run: they visit the same states, and each draws the random
 numbers of some steps for all. The next step is drawn while one is learned.
 """
@@ -27,7 +27,7 @@ from retvar.simulation.record import Batch, Scratch, Wanted, slot_of, table_of
 from retvar.simulation.streams import START, Stream, edge, normal, slot, start
 from retvar.td.jit import in_turn, part
 from retvar.td.networks import Transition
-from retvar.td.nodes import NONE, Block, Step, is_reread, learning
+from retvar.td.nodes import LIMIT, NONE, Block, Step, is_reread, learning
 from retvar.td.random import U, keys, uniform, word
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors
 
@@ -50,7 +50,8 @@ class Plan(NamedTuple):
     lanes: int  #: of a thread
     threads: int  #: of a block
     rows: int  #: of weights in shared memory; 0: they are in global memory
-    sizes: tuple[int, ...]  #: rows of each node in registers
+    size: int  #: rows of weights in registers
+    ahead: bool  #: whether a row is taken a step before it is needed
     edges: int  #: of the stream in shared memory; 0: it is in global memory
     ends: bool  #: whether there are episodes
     by_step: bool
@@ -77,7 +78,7 @@ class Launch(NamedTuple):
     runs: Any
     parts: Any  #: groups of threads of a run
     home: Any  #: weights in global memory [block, weight, field, lane, thread of the block] …
-    flat: Any  #: … and as one row
+    lines: Any  #: … the same as [block, weight, all else]
     used: Any  #: [state, node, lane, thread] with features or traces
     previous: Any  #: [slot, state, lane, thread]
     counted: Any  #: [state, thread]
@@ -91,7 +92,6 @@ class At(NamedTuple):
     member: Any  #: of the group
     run: Any
     first: Any  #: lane
-    home: Any  #: of its first weight in global memory
 
 
 def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
@@ -119,10 +119,12 @@ def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: 
         group = min(WARP, 1 << (-(-count // each) - 1).bit_length())
     if cuda_device.SIMULATED:
         threads = 2 * group
+    ahead = shape.local and not rows
     specs = tuple(spec._replace(alone=each == 1, tabled=True) for spec in shape.specs)
     return Plan(
         shape=shape._replace(specs=specs), group=group, lanes=each, threads=threads, rows=rows,
-        sizes=(2,) * len(sizes) if shape.local else tuple(n + 1 for n in sizes),
+        size=3 if ahead else 2 if shape.local else max(sizes) + 1,
+        ahead=ahead,
         edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
         ends=int(stream.next_state.max()) == n, by_step=rec.by_step, window=window,
         counted=window and rows > 0 and int(rec.points[-1]) < 2**31,
@@ -180,33 +182,19 @@ def absent(*args):
     return (None,)
 
 
-def of_weights(plan: Plan, name: str, near: bool) -> Any:
+def of_weights(plan: Plan, name: str) -> Any:
     """An inlined function: views of what the weights of each node have, [weight, lane]."""
-    fields, FLAT = fields_of(plan.shape), name in ("visits", "rates")
+    fields, specs, FLAT = fields_of(plan.shape), plan.shape.specs, name in ("visits", "rates")
 
     def of_node(k: int) -> Any:
-        F, SIZE = fields.get((name, k), -1), plan.sizes[k]
-        LANES = 1 if plan.shape.specs[k].common else plan.lanes
-
-        def in_registers(cells, thread):
-            return (cells[F, :SIZE, :LANES],)
-
-        def flat_in_registers(cells, thread):
-            return (cells[F, :SIZE, 0],)
-
-        def column(cells, thread):
-            return (cells[:, F, :LANES, thread],)
-
-        def flat_column(cells, thread):
-            return (cells[:, F, 0, thread],)
-
+        F, LANES = fields.get((name, k), -1), 1 if specs[k].common else plan.lanes
         if F < 0:
             return absent
-        if near:
-            return part(flat_in_registers if FLAT else in_registers)
-        return part(flat_column if FLAT else column)
+        if FLAT:
+            return part(lambda cells, c: (cells[:, F, 0, c],))
+        return part(lambda cells, c: (cells[:, F, :LANES, c],))
 
-    return joined([of_node(k) for k in range(len(plan.shape.specs))])
+    return joined([of_node(k) for k in range(len(specs))])
 
 
 def of_nodes(plan: Plan, there: Any, make: Any) -> Any:
@@ -215,104 +203,162 @@ def of_nodes(plan: Plan, there: Any, make: Any) -> Any:
     return joined([part(make(k)) if there(specs[k]) else absent for k in range(len(specs))])
 
 
-def making_block(plan: Plan, near: bool) -> Any:
-    """An inlined function: the block of a thread's lanes, of weights in registers or at home."""
+def making_block(plan: Plan) -> Any:
+    """An inlined function: the block of a thread's lanes, of weights at home or in registers."""
     w, held, first, second, taken, visits, rates, used_row = (
-        of_weights(plan, name, near)
+        of_weights(plan, name)
         for name in ("w", "held", "first", "second", "taken", "visits", "rates", "used")
     )
-    SIZES, LANES, NODES = plan.sizes, plan.lanes, len(plan.shape.specs)
-
-    def trace(k: int) -> Any:
-        SIZE = SIZES[k]
-        return lambda lines: (lines[k, :, :SIZE],)
+    specs, LANES = plan.shape.specs, plan.lanes
 
     def steps(k: int) -> Any:
-        COUNT = 1 if plan.shape.specs[k].common else LANES
+        COUNT = 1 if specs[k].common else LANES
         return lambda cells, c, used, i: (used[:, k, :COUNT, i],)
 
     def one(k: int) -> Any:
         return lambda x: (x[k],)
 
-    traces = of_nodes(plan, lambda s: s.trace != NONE and s.learns, trace)
+    traces = of_nodes(plan, lambda s: s.trace != NONE and s.learns, one)
     used = of_nodes(plan, lambda s: s.steps, steps)
     if plan.shape.local:
         used = part(lambda cells, c, _, i: used_row(cells, c))
     features = of_nodes(plan, lambda s: s.size > 0 and s.features > 0, one)
     powers = of_nodes(plan, lambda s: s.learns and counts_visits(s.kind), one)
-    nothing = joined([absent] * NODES)
+    nothing = joined([absent] * len(specs))
 
     @part
-    def make(cells, lines, numbers, last, loaded, launch, at, i):
-        none, c = nothing(), at.thread
+    def make(cells, c, lines, numbers, last, loaded, launch, i):
+        none = nothing()
         return Block(
             w(cells, c), held(cells, c), first(cells, c), second(cells, c), taken(cells, c),
-            used(cells, c, launch.used, i), traces(lines), none, visits(cells, c), rates(cells, c), none,
-            features(loaded.phi), none, none, None, numbers[0], numbers[1], numbers[2], None, None,
-            None, None, None, None, loaded.kappa, last, None, powers(loaded.powers),
+            used(cells, c, launch.used, i), traces(lines), none, visits(cells, c),
+            rates(cells, c), none, features(loaded.phi), none, none, None, numbers[0], numbers[1],
+            numbers[2], None, None, None, None, None, None, loaded.kappa, last, None,
+            powers(loaded.powers),
         )  # fmt: skip
 
     return make
 
 
-def fetching(plan: Plan) -> tuple[Any, ...]:
-    """Inlined functions: take a row of weights into registers, or all; put it home; shift rows."""
-    names, specs = fields_of(plan.shape), plan.shape.specs
-    FIELDS, LANES, THREADS, HOME = len(names), plan.lanes, plan.threads, plan.rows == 0
-    ROW, MOVES, ONCE, LOCAL, SIZE = FIELDS * LANES * THREADS, 0, 0, plan.shape.local, max(plan.sizes)
+def fetching(plan: Plan) -> dict[str, Any]:
+    """Inlined functions that take rows of weights into registers and put them home, by name."""
+    names, specs, MOVES, ONCE, LEARNS = fields_of(plan.shape), plan.shape.specs, 0, 0, 0
     for (name, k), number in names.items():
         MOVES |= specs[k].learns << number
         ONCE |= (specs[k].common or name in ("visits", "rates")) << number
+        learns = "held" if averages(specs[k].kind) else "w"
+        LEARNS |= (specs[k].learns and name == learns) << number
+    FIELDS, LANES, SIZE = len(names), plan.lanes, plan.size
+    LOCAL, AHEAD, PLAIN = plan.shape.local, plan.ahead, len(specs) == FIELDS
+    HOME, THREADS = plan.rows == 0, plan.threads  # in global memory lines are flat: no products
+    begin_run = functions_of(plan.shape)["begin_run"]
 
     @part
-    def read(rows, launch, row, field, lane, at):
-        if HOME:
-            return launch.flat[u(at.home + i8(row) * ROW + (field * LANES + lane) * THREADS)]
-        return rows[u(row), field, lane, at.thread]
+    def has(which, field, lane):
+        return (which >> field) & 1 and (lane == 0 or not (ONCE >> field) & 1)
 
     @part
-    def write(rows, launch, row, field, lane, at, value):
+    def get(line, field, lane, at):
         if HOME:
-            launch.flat[u(at.home + i8(row) * ROW + (field * LANES + lane) * THREADS)] = value
+            return line[(field * LANES + lane) * THREADS + at.thread]
+        return line[field, lane, at.thread]
+
+    @part
+    def put_one(line, field, lane, at, value):
+        if HOME:
+            line[(field * LANES + lane) * THREADS + at.thread] = value
         else:
-            rows[u(row), field, lane, at.thread] = value
+            line[field, lane, at.thread] = value
 
     @part
-    def take(cells, to, rows, launch, row, at):
+    def take(cells, to, home, row, at):
+        line = home[u(row)]
         for field in range(FIELDS):
             for lane in range(LANES):
-                if lane == 0 or not (ONCE >> field) & 1:
-                    cells[field, to, lane] = read(rows, launch, row, field, lane, at)
+                if has(-1, field, lane):
+                    cells[to, field, lane, 0] = get(line, field, lane, at)
 
     @part
-    def put(cells, to, rows, launch, row, at):
+    def put(cells, to, home, row, which, at):
+        line = home[u(row)]
         for field in range(FIELDS):
             for lane in range(LANES):
-                if (MOVES >> field) & 1 and (lane == 0 or not (ONCE >> field) & 1):
-                    write(rows, launch, row, field, lane, at, cells[field, to, lane])
+                if has(which, field, lane):
+                    put_one(line, field, lane, at, cells[to, field, lane, 0])
 
     @part
-    def shift(cells, stays):
+    def settle(cells, home, row, at):
+        put(cells, 0, home, row, MOVES, at)
+
+    @part
+    def shift(cells, stays, returns):
+        """The next state becomes that being left; with AHEAD the one after it the next."""
         for field in range(FIELDS):
             for lane in range(LANES):
-                old, new = cells[field, 0, lane], cells[field, 1, lane]
-                cells[field, 0, lane] = old if stays else new
+                left = cells[0, field, lane, 0]
+                cells[0, field, lane, 0] = left if stays else cells[1, field, lane, 0]
+                if AHEAD:
+                    cells[1, field, lane, 0] = left if returns else cells[2, field, lane, 0]
 
     @part
-    def take_all(cells, rows, launch, s, at):
+    def take_all(cells, home, x, at):
         if LOCAL:
-            take(cells, 0, rows, launch, s, at)
+            take(cells, 0, home, x.s, at)
+            if AHEAD:
+                take(cells, 1, home, x.s2, at)
         else:
             for row in range(SIZE):
-                take(cells, row, rows, launch, row, at)
+                take(cells, row, home, row, at)
 
     @part
-    def put_all(cells, rows, launch, at):
+    def put_all(cells, home, at):
         if not LOCAL:
             for row in range(SIZE):
-                put(cells, row, rows, launch, row, at)
+                put(cells, row, home, row, MOVES, at)
 
-    return take, put, shift, take_all, put_all
+    @part
+    def is_sound(cells, home, states, at):
+        """Whether no weight has diverged."""
+        found = True
+        for row in range(states if LOCAL else SIZE):
+            for field in range(FIELDS):
+                for lane in range(LANES):
+                    if has(LEARNS, field, lane):
+                        if LOCAL:
+                            w = get(home[u(row)], field, lane, at)
+                        else:
+                            w = cells[row, field, lane, 0]
+                        found &= abs(w) <= LIMIT
+        return found
+
+    def of_node(K: int) -> Any:
+        COUNT = 1 if specs[K].common else LANES
+
+        @part
+        def start(cells, given, r, row):
+            starts, which = given.starts[K], given.which[K]
+            for lane in range(COUNT):
+                run = r if starts.shape[1] > 1 else 0
+                cells[0, K, lane, 0] = starts[which[lane], run, u(row)]
+
+        return start
+
+    start_nodes = in_turn([of_node(K) for K in range(len(specs))])
+
+    @part
+    def begin_weights(cells, home, m, given, r, n, at):
+        """Set weights to the start of a run: where there are but weights, a row at a time."""
+        if LOCAL and PLAIN:
+            for row in range(n):
+                start_nodes(cells, given, r, row)
+                put(cells, 0, home, row, -1, at)
+        else:
+            begin_run(m, given, r)
+
+    return {
+        "take": take, "settle": settle, "shift": shift, "take_all": take_all, "put_all": put_all,
+        "is_sound": is_sound, "begin_weights": begin_weights,
+    }  # fmt: skip
 
 
 def facing(plan: Plan) -> Any:
@@ -494,7 +540,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
     number = (block * THREADS + thread) // GROUP
     r, member = i4(number // launch.parts), i4(thread & (GROUP - 1))
     first = i4(number - r * launch.parts) * LANES * GROUP + member
-    at = At(block, thread, member, r, first, i8(block) * launch.home[0].size + thread)
+    at = At(block, thread, member, r, first)
     cells = cuda.local.array(CELLS, f8)
     rows = cuda.shared.array(ROWS, f8)
     lines = cuda.local.array(LINES, f8)
@@ -510,14 +556,16 @@ def run_threads(stream, launch, loaded, wanted, batch):
     if IN_TABLE:
         cuda.syncthreads()
     if r < launch.runs:
+        home = rows if IN_SHARED else launch.lines[u(block)]
+        far = rows if IN_SHARED else launch.home[u(block)]
         m, own, given = begin_thread(
-            cells, rows, lines, numbers, last, loaded, launch, gammas, lams, at
+            cells, far, lines, numbers, last, loaded, launch, gammas, lams, at
         )
         wanted, batch = view_wanted(wanted, at), view_batch(batch, at)
         scratch = view_scratch(found, launch, counts, at)
         n, points = stream.first.size, wanted.points
         key, other = keys(stream.key[0], launch.first_run + r)
-        begin_run(m, given, r)
+        begin_weights(cells, home, m, given, r, n, at)
         begin(m, wanted, scratch, batch, r)
         every, t = period(n), i8(0)
         clock = t
@@ -531,14 +579,14 @@ def run_threads(stream, launch, loaded, wanted, batch):
         x = step_on(key, other, t, s, near, given, drawn, at)
         for point in range(points.size):
             until = points[point]
-            take_all(cells, rows, launch, x.s, at)
+            take_all(cells, home, x, at)
             while clock < until:
-                if t & (every - 1) == 0:
-                    put_all(cells, rows, launch, at)
+                if t & (every - 1) == 0 and not is_sound(cells, home, n, at):
+                    put_all(cells, home, at)
                     look(m)
-                    take_all(cells, rows, launch, x.s, at)
-                if LOCAL:
-                    take(cells, 1, rows, launch, x.s2, at)
+                    take_all(cells, home, x, at)
+                if LOCAL and not AHEAD:
+                    take(cells, 1, home, x.s2, at)
                 after, ended = u4(x.s2), ENDS and x.s2 == n
                 if ended:
                     after = u4(start(key, other, U(4) * U(t) + U(3), stream))
@@ -550,19 +598,21 @@ def run_threads(stream, launch, loaded, wanted, batch):
                     else:
                         cuda.syncwarp()  # a group is in one warp
                 ahead = step_on(key, other, t, after, near, given, drawn, at)
+                if AHEAD:
+                    take(cells, 2, home, ahead.s2, at)
                 if WINDOW and LOCAL and clock > wanted.since:
                     add(own, wanted, scratch, batch, r, x.s, clock, old)
                 learn(own, face(x))
                 if LOCAL:
-                    put(cells, 0, rows, launch, x.s, at)
-                    shift(cells, x.s == x.s2)
+                    settle(cells, home, x.s, at)
+                    shift(cells, x.s == x.s2, x.s == ahead.s2)
                     change(m, wanted, scratch, batch, r, x.s)
                 else:
                     change(own, wanted, scratch, batch, r, x.s)
                 if ended:
                     clear(own, u(0))
                     if LOCAL:
-                        take(cells, 0, rows, launch, after, at)
+                        take(cells, 0, home, after, at)
                 x = ahead
                 if BY_STEP or ended:
                     clock += 1
@@ -570,28 +620,26 @@ def run_threads(stream, launch, loaded, wanted, batch):
                         moment(own, wanted, scratch, batch, r, clock)
             if WINDOW and LOCAL and point == points.size - 1:
                 moment(m, wanted, scratch, batch, r, clock)
-            put_all(cells, rows, launch, at)
-            look(m)
+            put_all(cells, home, at)
+            if not is_sound(cells, home, n, at):
+                look(m)
             record_point(m, wanted, scratch, batch, r, point, clock)
         finish(wanted, scratch, batch, r)
 
 
 _LATER: Any = None  # functions and numbers of a plan
-begin_thread = view_wanted = view_batch = view_scratch = begin_run = step_on = look = _LATER
+begin_thread = view_wanted = view_batch = view_scratch = begin_weights = step_on = look = _LATER
 learn = clear = begin = change = moment = record_point = finish = face = add = _LATER
-share = draw = take = take_all = put = put_all = shift = SIMULATED = _LATER
+share = draw = take = take_all = settle = put_all = shift = is_sound = _LATER
 GROUP = CELLS = ROWS = LINES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
-COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = BY_STEP = _LATER
+COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = AHEAD = IN_SHARED = _LATER
+BY_STEP = SIMULATED = _LATER
 
 
 def beginning(plan: Plan, view_given: Any) -> tuple[Any, Any]:
-    """Inlined functions: blocks of a thread at home and in registers, and what it is given; …
-
-    … what it remembers.
-    """
-    make, make_near = making_block(plan, near=False), making_block(plan, near=True)
-    IN_SHARED, THREADS, LOCAL = plan.rows > 0, plan.threads, plan.shape.local
-    NODES, LANES, GROUP = len(plan.shape.specs), plan.lanes, plan.group
+    """Inlined functions: a thread's blocks, at home and in registers; what it remembers."""
+    make, THREADS, LOCAL = making_block(plan), plan.threads, plan.shape.local
+    NODES, LANES, GROUP, SIZE = len(plan.shape.specs), plan.lanes, plan.group, plan.size
 
     def near(far, counts, i, at):
         return (counts[: far.shape[0], at.thread],)
@@ -602,18 +650,17 @@ def beginning(plan: Plan, view_given: Any) -> tuple[Any, Any]:
     counted = part(near if plan.counted else far)
 
     @part
-    def begin_thread(cells, rows, lines, numbers, last, loaded, launch, gammas, lams, at):
-        home = rows if IN_SHARED else launch.home[at.block]
+    def begin_thread(cells, home, lines, numbers, last, loaded, launch, gammas, lams, at):
         home[loaded.given.starts[0].shape[2] if LOCAL else 0 :, :, :, at.thread] = 0.0
         for k in range(NODES):
-            for i in range(lines.shape[2]):
+            for i in range(SIZE):
                 lines[k, 0, i] = 0.0
             for lane in range(LANES):
                 numbers[0, k, lane] = loaded.given.p[k, at.first + lane * GROUP]
                 numbers[1, k, lane] = loaded.q[k, at.first + lane * GROUP]
         i = at.block * THREADS + at.thread
-        m = make(home, lines, numbers, last, loaded, launch, at, i)
-        own = make_near(cells, lines, numbers, last, loaded, launch, at, i)
+        m = make(home, at.thread, lines, numbers, last, loaded, launch, i)
+        own = make(cells, 0, lines, numbers, last, loaded, launch, i)
         return m, own, view_given(loaded.given, gammas, lams, at)
 
     @part
@@ -628,8 +675,13 @@ def beginning(plan: Plan, view_given: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def kernel_of(plan: Plan) -> Any:
-    """The kernel of a plan; compiled at its first launch."""
-    return cuda_device.kernel(function_of(plan))
+    """The kernel of a plan; compiled at its first launch.
+
+    With more registers fewer threads run; with fewer the numbers of a step go to memory.
+    """
+    cells = plan.size * len(fields_of(plan.shape)) * plan.lanes
+    registers = min(255, 48 + 6 * cells + 48 * plan.window) if plan.rows else 128
+    return cuda_device.kernel(function_of(plan), registers)
 
 
 def function_of(plan: Plan) -> Any:
@@ -637,24 +689,25 @@ def function_of(plan: Plan) -> Any:
     given, wanted, batch = viewing(plan)
     begin_thread, scratch = beginning(plan, given)
     draw, step_on = stepping_on(plan)
-    take, put, shift, take_all, put_all = fetching(plan)
     nodes, fields, slots = len(plan.shape.specs), len(fields_of(plan.shape)), len(plan.shape.rows)
-    size, table = max(plan.sizes), max(1, plan.edges)
+    table = max(1, plan.edges)
     made = {
         "begin_thread": begin_thread, "view_wanted": wanted, "view_batch": batch,
         "view_scratch": scratch, "share": sharing_stream(plan), "draw": draw, "step_on": step_on,
-        "take": take, "put": put, "shift": shift, "take_all": take_all, "put_all": put_all,
-        "face": facing(plan), "add": adding(plan), "SIMULATED": cuda_device.SIMULATED,
+        **fetching(plan), "face": facing(plan), "add": adding(plan),
+        "SIMULATED": cuda_device.SIMULATED,
         **functions_of(plan.shape), **learning_near(plan), "LANES": plan.lanes,
-        "GROUP": plan.group, "THREADS": plan.threads, "CELLS": (fields, size, plan.lanes),
-        "LINES": (nodes, 1, 1 if plan.shape.local else size),
+        "GROUP": plan.group, "THREADS": plan.threads, "CELLS": (plan.size, fields, plan.lanes, 1),
+        "LINES": (nodes, 1, plan.size), "IN_SHARED": plan.rows > 0,
         "ROWS": (plan.rows, fields, plan.lanes, plan.threads) if plan.rows else (1, 1, 1, 1),
         "NUMBERS": (3, nodes, plan.lanes), "LAST": (1, nodes), "FOUND": (slots, plan.lanes),
-        "OLD": (5, slots, plan.lanes) if plan.window else (1, 1, 1), "DRAWN": (4 if plan.shape.noisy else 2, plan.threads),
+        "OLD": (5, slots, plan.lanes) if plan.window else (1, 1, 1),
+        "DRAWN": (4 if plan.shape.noisy else 2, plan.threads),
         "TABLE": (5, table), "INDICES": (3, table),
         "COUNTS": (plan.rows, plan.threads) if plan.counted else (1, 1),
         "IN_TABLE": plan.edges > 0, "SHARED_OUT": shared_out(plan), "ENDS": plan.ends,
-        "LOCAL": plan.shape.local, "WINDOW": plan.window, "BY_STEP": plan.by_step,
+        "LOCAL": plan.shape.local, "WINDOW": plan.window, "AHEAD": plan.ahead,
+        "BY_STEP": plan.by_step,
     }  # fmt: skip
     copy = types.FunctionType(run_threads.__code__, globals() | made, "run_threads")
     copy.__module__ = __name__
