@@ -51,7 +51,6 @@ class Plan(NamedTuple):
     threads: int  #: of a block
     rows: int  #: of weights in shared memory; 0: they are in global memory
     size: int  #: rows of weights in registers
-    ahead: bool  #: whether a row is taken a step before it is needed
     edges: int  #: of the stream in shared memory; 0: it is in global memory
     ends: bool  #: whether there are episodes
     by_step: bool
@@ -119,12 +118,10 @@ def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: 
         group = min(WARP, 1 << (-(-count // each) - 1).bit_length())
     if cuda_device.SIMULATED:
         threads = 2 * group
-    ahead = shape.local and not rows
     specs = tuple(spec._replace(alone=each == 1, tabled=True) for spec in shape.specs)
     return Plan(
         shape=shape._replace(specs=specs), group=group, lanes=each, threads=threads, rows=rows,
-        size=3 if ahead else 2 if shape.local else max(sizes) + 1,
-        ahead=ahead,
+        size=2 if shape.local else max(sizes) + 1,
         edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
         ends=int(stream.next_state.max()) == n, by_step=rec.by_step, window=window,
         counted=window and rows > 0 and int(rec.points[-1]) < 2**31,
@@ -249,7 +246,7 @@ def fetching(plan: Plan) -> dict[str, Any]:
         learns = "held" if averages(specs[k].kind) else "w"
         LEARNS |= (specs[k].learns and name == learns) << number
     FIELDS, LANES, SIZE = len(names), plan.lanes, plan.size
-    LOCAL, AHEAD, PLAIN = plan.shape.local, plan.ahead, len(specs) == FIELDS
+    LOCAL, PLAIN = plan.shape.local, len(specs) == FIELDS
     HOME, THREADS = plan.rows == 0, plan.threads  # in global memory lines are flat: no products
     begin_run = functions_of(plan.shape)["begin_run"]
 
@@ -291,21 +288,17 @@ def fetching(plan: Plan) -> dict[str, Any]:
         put(cells, 0, home, row, MOVES, at)
 
     @part
-    def shift(cells, stays, returns):
-        """The next state becomes that being left; with AHEAD the one after it the next."""
+    def shift(cells, stays):
+        """The next state becomes that being left."""
         for field in range(FIELDS):
             for lane in range(LANES):
-                left = cells[0, field, lane, 0]
-                cells[0, field, lane, 0] = left if stays else cells[1, field, lane, 0]
-                if AHEAD:
-                    cells[1, field, lane, 0] = left if returns else cells[2, field, lane, 0]
+                left, after = cells[0, field, lane, 0], cells[1, field, lane, 0]
+                cells[0, field, lane, 0] = left if stays else after
 
     @part
     def take_all(cells, home, x, at):
         if LOCAL:
             take(cells, 0, home, x.s, at)
-            if AHEAD:
-                take(cells, 1, home, x.s2, at)
         else:
             for row in range(SIZE):
                 take(cells, row, home, row, at)
@@ -581,11 +574,11 @@ def run_threads(stream, launch, loaded, wanted, batch):
             until = points[point]
             take_all(cells, home, x, at)
             while clock < until:
-                if t & (every - 1) == 0 and not is_sound(cells, home, n, at):
+                if t & (every - 1) == 0 and (IN_SHARED or not is_sound(cells, home, n, at)):
                     put_all(cells, home, at)
                     look(m)
                     take_all(cells, home, x, at)
-                if LOCAL and not AHEAD:
+                if LOCAL:
                     take(cells, 1, home, x.s2, at)
                 after, ended = u4(x.s2), ENDS and x.s2 == n
                 if ended:
@@ -598,14 +591,12 @@ def run_threads(stream, launch, loaded, wanted, batch):
                     else:
                         cuda.syncwarp()  # a group is in one warp
                 ahead = step_on(key, other, t, after, near, given, drawn, at)
-                if AHEAD:
-                    take(cells, 2, home, ahead.s2, at)
                 if WINDOW and LOCAL and clock > wanted.since:
                     add(own, wanted, scratch, batch, r, x.s, clock, old)
                 learn(own, face(x))
                 if LOCAL:
                     settle(cells, home, x.s, at)
-                    shift(cells, x.s == x.s2, x.s == ahead.s2)
+                    shift(cells, x.s == x.s2)
                     change(m, wanted, scratch, batch, r, x.s)
                 else:
                     change(own, wanted, scratch, batch, r, x.s)
@@ -621,7 +612,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
             if WINDOW and LOCAL and point == points.size - 1:
                 moment(m, wanted, scratch, batch, r, clock)
             put_all(cells, home, at)
-            if not is_sound(cells, home, n, at):
+            if IN_SHARED or not is_sound(cells, home, n, at):
                 look(m)
             record_point(m, wanted, scratch, batch, r, point, clock)
         finish(wanted, scratch, batch, r)
@@ -632,7 +623,7 @@ begin_thread = view_wanted = view_batch = view_scratch = begin_weights = step_on
 learn = clear = begin = change = moment = record_point = finish = face = add = _LATER
 share = draw = take = take_all = settle = put_all = shift = is_sound = _LATER
 GROUP = CELLS = ROWS = LINES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
-COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = AHEAD = IN_SHARED = _LATER
+COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = IN_SHARED = _LATER
 BY_STEP = SIMULATED = _LATER
 
 
@@ -679,8 +670,7 @@ def kernel_of(plan: Plan) -> Any:
 
     With more registers fewer threads run; with fewer the numbers of a step go to memory.
     """
-    cells = plan.size * len(fields_of(plan.shape)) * plan.lanes
-    registers = min(255, 48 + 6 * cells + 48 * plan.window) if plan.rows else 128
+    registers = 128 if not plan.rows else 84 * plan.lanes if plan.lanes < 3 else None
     return cuda_device.kernel(function_of(plan), registers)
 
 
@@ -706,7 +696,7 @@ def function_of(plan: Plan) -> Any:
         "TABLE": (5, table), "INDICES": (3, table),
         "COUNTS": (plan.rows, plan.threads) if plan.counted else (1, 1),
         "IN_TABLE": plan.edges > 0, "SHARED_OUT": shared_out(plan), "ENDS": plan.ends,
-        "LOCAL": plan.shape.local, "WINDOW": plan.window, "AHEAD": plan.ahead,
+        "LOCAL": plan.shape.local, "WINDOW": plan.window,
         "BY_STEP": plan.by_step,
     }  # fmt: skip
     copy = types.FunctionType(run_threads.__code__, globals() | made, "run_threads")
