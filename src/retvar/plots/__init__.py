@@ -18,8 +18,8 @@ Examples
 'return'
 """
 
-from retvar.plots.calibration import calibration, check, observed_returns
 from retvar.plots.comparison import comparison, sensitivity_curves
+from retvar.plots.estimates import calibration, check, observed_returns
 from retvar.plots.graph import draw_mdp
 from retvar.plots.lines import (
     final_estimates,
