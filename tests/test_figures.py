@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import matplotlib
@@ -20,9 +21,10 @@ from matplotlib.text import Text
 import retvar as rv
 from retvar import plots
 from retvar.plots import graph, lines, maps, panels, states, style
-from retvar.plots.comparison import error_lines, load_errors
+from retvar.plots.comparison import DEFAULTS, error_lines
 from retvar.plots.estimates import Samples, bands_of, checked, deviations_of, observed_samples
 from retvar.sweep import bootstrap_interval, compare
+from retvar.sweep.run_errors import errors_of
 from tests import figure_data as fd
 from tests.figure_data import LAKE, METHODS, RATIOS, alone, grid, regions, samples, sweep, table
 
@@ -330,8 +332,8 @@ def test_divergence_is_marked_above_with_how_many_runs():
 
 
 def direct_line(data, **how):
-    loaded = load_errors(data, "algorithm", None, **how)
-    (found,) = error_lines(loaded, "alpha", "algorithm")[0].values()
+    errors = errors_of(data, replace(DEFAULTS, **how))
+    (found,) = error_lines(errors, "alpha", "algorithm")[0].values()
     return found["Direct"]
 
 
@@ -364,25 +366,6 @@ def test_runs_that_diverged_are_marked_and_leave_gaps():
     vtd = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 7][1]
     assert np.isnan(vtd.get_ydata()).tolist() == [False] * 6 + [True]
     assert "runs diverged" in text_of(figure)
-
-
-def test_maps_share_a_scale_and_the_best_cell_has_a_star():
-    figure = plots.sweep_heat_map(sweep(lambdas=[0.5]), y="alpha_bar")
-    found = figure.axes[:3]
-    assert titles(figure)[:3] == ["direct", "VTD", "centred"]
-    assert len({ax.collections[0].norm.vmin for ax in found}) == 1
-    for ax in found:
-        assert [(x.get_xdata()[0], x.get_ydata()[0]) for x in by_gid(ax, "best")] == [(4, 4)]
-    cells = [np.asarray(ax.collections[0].get_array()) for ax in found]
-    np.testing.assert_allclose(cells[1] / cells[0], 2.0, rtol=0.05)
-
-
-def test_every_lambda_has_a_best_of_its_own():
-    for ax in plots.sweep_heat_map(sweep(second=fd.GRID[::3])).axes[:3]:
-        assert [line.get_ydata()[0] for line in by_gid(ax, "best")] == [0, 1, 2, 3]
-    rows = plots.sweep_heat_map(sweep(lambdas=[0.0, 1.0]), y="alpha_bar")
-    both = [f"{m}, λ = {x}" for x in (0, 1) for m in ("direct", "VTD", "centred")]
-    assert titles(rows)[:6] == both
 
 
 @pytest.mark.parametrize(

@@ -419,8 +419,8 @@ def direct_less_affected(data: xarray.Dataset, times: float) -> Finding:
     found = {method: least_error(data, method) for method in ("direct", "vtd")}
     ratio = found["vtd"].values / found["direct"].values
     steps = {NAMES[m]: x.alpha_bar.values for m, x in found.items()}
-    told = [f"{name} {own.min():g} to {own.max():g}" for name, own in steps.items()]
-    text = f"VTD/direct {', '.join(f'{x:.1f}' for x in ratio)}; best ᾱ: {', '.join(told)}"
+    best = ", ".join(f"{name} {own.min():g} to {own.max():g}" for name, own in steps.items())
+    text = f"VTD/direct {', '.join(f'{x:.1f}' for x in ratio)}; best ᾱ: {best}"
     return Finding(bool((ratio > times).all()), text)
 
 

@@ -44,22 +44,6 @@ RATIO_TICKS = {  # by the largest ratio
 POINT: Any = {"marker": "o", "ms": 5, "mec": "white", "mew": 0.5, "ls": "none"}
 
 
-def load_errors(
-    data: xarray.Dataset, by: str, options: ComparisonOptions | None, **keywords: Any
-) -> RunErrors:
-    """Validate the options of a figure of a sweep, and take its errors out of the dataset."""
-    chosen = DEFAULTS if options is None else options
-    found = errors_of(data, ComparisonOptions.of(chosen, **keywords))
-    found.column(by)
-    return found
-
-
-def error_label(errors: RunErrors) -> str:
-    """Label of an axis of errors, which are relative where there are several domains."""
-    several = len(errors.domains) > 1
-    return error_name(errors.options.what) + ",\ntimes the best of each domain" * several
-
-
 def question_title(text: str) -> str:
     """Settings with the letters of the paper."""
     parts = (part.partition(" = ") for part in text.split(", "))
@@ -95,7 +79,8 @@ def sensitivity_curves(
     >>> rv.plots.sensitivity_curves(data).axes[0].get_xlabel()
     'step size of the value, α'
     """
-    errors = load_errors(data, by, options, **keywords).relative([x])
+    how = ComparisonOptions.of(options or DEFAULTS, **keywords)
+    errors = errors_of(data, how).relative(x)
     values, how = errors.numbers(x), errors.options
     found, split = error_lines(errors, x, by)
     content = [Panel(question_title(q), list(own.values())) for q, own in found.items()]
@@ -112,7 +97,8 @@ def sensitivity_curves(
     domains, _, runs = errors.values.shape
     many = domains if how.over == "domains" else runs // (1 + split)
     about = f"interquartile mean, {how.level:.0%} interval over {many} {how.over}"
-    content = p.logarithmic(content, error_label(errors), below_cutoff(every[every > 0], CUTOFF))
+    label = error_name(how.what) + ",\ntimes the best of each domain" * (domains > 1)
+    content = p.logarithmic(content, label, below_cutoff(every[every > 0], CUTOFF))
     figure = p.panels(content, axis, size, legend, title=about, title_fontsize=8)
     figure.get_layout_engine().set(w_pad=0.07)  # type: ignore[union-attr, call-arg]
     return figure
@@ -120,9 +106,9 @@ def sensitivity_curves(
 
 def error_lines(errors: RunErrors, x: str, by: str) -> tuple[dict[str, dict[str, Line]], bool]:
     """The errors of each question and method; whether half of the runs chose other settings."""
-    values, methods, questions = errors.numbers(x), errors.methods(by), errors.questions(axes=[x])
+    methods, questions = errors.methods(by), errors.questions(x)
     cells = {
-        (q, m): errors.cells(np.intersect1d(asked, own), {x: values})
+        (q, m): errors.by_number(np.intersect1d(asked, own), x)
         for (q, asked), (m, own) in product(questions.items(), methods.items())
     }
     split = any(cell.size > 1 for row in cells.values() for cell in row.values())
@@ -130,7 +116,7 @@ def error_lines(errors: RunErrors, x: str, by: str) -> tuple[dict[str, dict[str,
     found: dict[str, dict[str, Line]] = {q: {} for q in questions}
     for (q, m), row in cells.items():
         if row:
-            places = np.array([values[k] for (k,) in row])
+            places = np.array(list(row))
             best = np.array([errors.best_errors(cell) for cell in row.values()])
             best = best[..., JUDGING] if split else best
             died = dict.fromkeys(places[np.isinf(best).any(axis=(1, 2))].tolist(), "×")

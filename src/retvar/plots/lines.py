@@ -251,11 +251,11 @@ def _telling_states(data: xarray.Dataset, field: str) -> tuple[xarray.Dataset, l
     if states <= MAX_DRAWN:
         return data, []
     last = data[field].isel({time_of(data): -1}).transpose("learner", "state")
-    exact = data.get(f"true_{field}", last).transpose("learner", "state")
-    off = np.nan_to_num(np.abs(last.values - exact.values), posinf=0.0).max(axis=0)
-    order = np.argsort(exact.values[0], kind="stable")  # unknown ones last
-    spaced = np.linspace(0, max(np.isfinite(exact.values[0]).sum() - 1, 0), MAX_DRAWN - 1)
-    chosen = np.unique([*order[spaced.round().astype(int)], np.argmax(off)])
+    exact = data.get(f"true_{field}", last).transpose("learner", "state").values
+    off = np.nan_to_num(np.abs(last.values - exact), posinf=0.0).max(axis=0)
+    order = np.argsort(exact[0], kind="stable")[: max(np.isfinite(exact[0]).sum(), 1)]
+    spaced = np.linspace(0, order.size - 1, MAX_DRAWN - 1).round().astype(int)
+    chosen = np.unique([*order[spaced], np.argmax(off)])
     words = f"{chosen.size} of {states:,} states: least to greatest {field.replace('_', ' ')}"
     entry = style.sample(alpha=0), f"{words} and the largest final error"
     return data.isel(state=chosen), [entry]
