@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.paper import expectations
-from retvar.paper.declarations import Claim, Data, Finding, Simulation
+from retvar.paper.declarations import (
+    COLUMNS,
+    Cell,
+    Claim,
+    Data,
+    Finding,
+    Simulation,
+    table_row,
+)
 from retvar.paper.expectations import LIMIT, unit_of
-from retvar.paper.table import COLUMNS, Cell, table_row
 from retvar.plots.lines import (
     best_per_state,
     by_step,
