@@ -27,7 +27,7 @@ from retvar.support.errors import InputError
 from retvar.support.format import count, short_number
 
 if TYPE_CHECKING:
-    from retvar.exact import Solution
+    from retvar.exact.solution import Solution
     from retvar.simulation.step_search import BestSteps
 
 COLOUR_MAPS: dict[str, Any] = {  # even in grey: a high value is bright, a large spread is dark

@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from retvar.exact import Solution
+from retvar.exact.solution import Solution
 from retvar.plots import estimates as e
 from retvar.plots import style
 from retvar.plots.estimates import (

@@ -204,12 +204,6 @@ def start(a, b, c, stream):
 
 
 @compiled
-def key_of(seed, run):
-    """Return the two halves of a run's key."""
-    return keys(U(seed), run)
-
-
-@compiled
 def uniforms(seed, run, first, out):
     """Fill `out` [run, number] with numbers in [0, 1), from run `run` and word `first` on."""
     for r in range(out.shape[0]):

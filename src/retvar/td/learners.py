@@ -234,24 +234,15 @@ class VTD(Learner):
     """White and White (2016): a second-moment node; the variance is that minus the squared value.
 
     R̄ = η²(Ḡ² + 2γ′λ′ḠJ(s′)), Ḡ = R + γ′(1−λ′)J(s′). The variance may be negative, because the
-    second moment lags behind the value; its standard deviation is then NaN. See :class:`Learner`.
+    second moment lags behind the value; its standard deviation is then NaN. Without traces and with
+    λ = 1 it is Tamar's TD(0). See :class:`Learner`.
 
     >>> import retvar as rv
-    >>> rv.VTD.tamar(alpha=0.1, gamma=0.9).lam
-    1.0
+    >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).method
+    'vtd'
     """
 
     method = "vtd"
-
-    @classmethod
-    def tamar(cls, alpha: float | StepSize, **settings: Any) -> VTD:
-        """Tamar's TD(0): λ = 1 and no traces.
-
-        >>> import retvar as rv
-        >>> rv.VTD.tamar(alpha=0.1) == rv.VTD(alpha=0.1, lam=1.0, kappa=0.0, kappa_bar=0.0)
-        True
-        """
-        return cls(alpha=alpha, **{"lam": 1.0, "kappa": 0.0, "kappa_bar": 0.0, **settings})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
