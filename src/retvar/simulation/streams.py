@@ -23,7 +23,7 @@ from retvar.td.random import ULP, U, keys, seed_of, uniform, word
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 START = U(1 << 62)
-INITIAL = U((1 << 62) + 4)
+INITIAL = U((1 << 62) + (2 << 50) + 4)
 
 
 class Stream(NamedTuple):
