@@ -130,10 +130,10 @@ def initial_draws(seed: int) -> Any:
 
     @cache
     def draw(what: str, runs: range, size: int) -> Array:
-        fill = streams.uniforms if what == "uniform" else streams.normals
-        first = int(streams.INITIAL) + (what == "normal") * (1 << 49)
+        first, normals = streams.INITIAL, what == "normal"
+        first += U(normals << 49)  # compiled code takes Python's integers for signed
         found = np.empty((len(runs), size))
-        fill(U(seed), runs.start, first, found)  # compiled code takes Python's integers for signed
+        streams.draws(U(seed), runs.start, first, normals, found)
         return found
 
     return draw
