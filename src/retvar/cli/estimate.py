@@ -141,6 +141,8 @@ def estimate(source: str, **args: Any) -> None:
     experience = open_source(source, args, args["seed"])
     _refuse_unknown(experience, args)
     with _folder(args["out"]) as out:
+        if experience.rewards:
+            return _several(experience, settings, out, args)
         if args["follow"]:
             return _follow(experience, settings, out, formats, args)
         if args["log"] is not None:
@@ -273,6 +275,22 @@ def _deep_estimate(
         again = {"deterministic": args["deterministic"], "seed": args["seed"] + 3}
         found.estimator.repeat(*acting(source, args, 1), **again)
     return found, None
+
+
+def _several(
+    experience: Experience, settings: dict[str, Any], out: Path, args: dict[str, Any]
+) -> None:
+    """Save the estimates of several rewards; print values, spreads and correlations."""
+    from retvar.estimation.estimate import estimate
+    from retvar.estimation.settings import refuse
+
+    alone = {name: args[name] or None for name in ("at", "check", "follow", "cluster", "log")}
+    refuse("is for one reward; leave it out", alone)
+    found: Any = estimate(experience, **settings)
+    found.save(out)
+    data = found.returns.data
+    plain = {str(name): column.values.tolist() for name, column in data.variables.items()}
+    print_result(base.to_json(plain) if args["json"] else f"{found}\n\nwritten: {out}")
 
 
 def _estimated(

@@ -330,7 +330,7 @@ class Solution(HigherMoments, Shown):
 
         >>> import retvar as rv
         >>> print(rv.solve(rv.domains.chain(lam=1)).law()["s3"].probability_below(0))
-        [0.157..., 0.159...]
+        [0.157..., 0.160...]
         """
         from retvar.exact.law import law_of
 
