@@ -1,17 +1,23 @@
 """How good values, spreads and intervals are for observations, against roll-outs.
 
-``python -m benchmarks.observations [STEPS] [SEED] [WORLD …]`` prints a row for each world: the
-median error of the value in true std and of the log std, how often 90% intervals of value, std and
-return hold over visited states, the share of states that are refused, and processor seconds.
+``python -m benchmarks.observations --steps 30000 --steps 100000 --seeds 2 --workers 16 [WORLD …]``
+prints a table for each number of steps, with the mean over the seeds for each world: the median
+error of the value in true std, that of tiles alone, that of the log std; how often 90% intervals of
+value, std and return hold over visited states; the share of states that are refused; processor
+seconds; how often the value's interval holds shortly before a fall; and the error of the value with
+networks in the stack (``--networks``). Set ``OMP_NUM_THREADS=1`` beside many workers.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-import sys
 import time
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
+import click
 import numpy as np
 from tests.feature_worlds import World, cart_pole, mountain_car
 
@@ -19,6 +25,11 @@ import retvar as rv
 from retvar.td.features import TileCoding
 
 STATES, ROLLOUTS = 40, 1_000
+NETWORKS = 30_000  # steps of the logs for which networks are tried, too
+FALLS = "cart pole, stochastic", "inverted pendulum"  # worlds of which doomed states are asked
+AT_ONCE = 6  # steps before a fall
+CERTAIN = 1e-6  # std of the return, below which errors are not divided by it
+ROUNDING = 1e-9
 Step = tuple[np.ndarray, np.ndarray, np.ndarray]
 ANY = TileCoding([0.0], [1.0], tiles=1)  # features of the tests, not used here
 
@@ -183,15 +194,33 @@ def assets() -> World:
     return World(reset, step, np.array, 0.97, 250, ANY, varies=True)
 
 
+def inverted_pendulum() -> World:
+    """A pole on a cart, held up by a weak and noisy hand until it leans by 0.2."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.uniform(-0.01, 0.01, (n, 4))
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        x, angle, v, spin = s.T
+        push = 18 * angle + 3 * spin + 0.3 * x + 0.8 * v + 3 * rng.normal(size=len(s))
+        pull = np.clip(push, -3, 3)
+        turn = 16 * np.sin(angle) - 2.5 * pull * np.cos(angle)
+        after = s + 0.04 * np.column_stack([v, spin, pull, turn])
+        return after, np.ones(len(s)), np.abs(after[:, 1]) > 0.2
+
+    return World(reset, step, np.array, 0.99, 1_000, ANY, varies=True)
+
+
 DESIGN: dict[str, Any] = {
     "mountain car, noise": lambda: mountain_car(0.3),
     "cart pole, stochastic": lambda: cart_pole(stochastic=True),
-    "diffusion": diffusion, "pendulum, noise": pendulum, "queues": queues,
-    "price with a barrier": barrier, "hills, six numbers": hills,
+    "inverted pendulum": inverted_pendulum, "diffusion": diffusion, "pendulum, noise": pendulum,
+    "queues": queues, "price with a barrier": barrier, "hills, six numbers": hills,
 }  # fmt: skip
 FRESH: dict[str, Any] = {
     "two rooms": rooms, "lander": lander, "warehouse": warehouse, "assets, ten numbers": assets,
 }  # fmt: skip  # made when the code was frozen
+WORLDS = DESIGN | FRESH
 
 
 def experience(log: dict[str, np.ndarray]) -> Any:
@@ -205,55 +234,98 @@ def experience(log: dict[str, np.ndarray]) -> Any:
     return rv.experience.from_table(table, **given)
 
 
-def measured(world: World, steps: int, seed: int, features: Any = None) -> dict[str, float]:
-    """Errors, coverage and costs of one log."""
+def doomed(
+    world: World, log: dict[str, np.ndarray], inner: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a world that pays 1 a step, whose episodes are all but over; their mean returns."""
+    ends = np.flatnonzero(log["terminated"] | log["truncated"])
+    rows = np.arange(len(inner))
+    last = ends[np.searchsorted(ends, rows)]
+    near = rng.permutation(np.flatnonzero(log["terminated"][last] & (last - rows < AT_ONCE)))
+    near = near[: 4 * STATES]
+    mean = world.returns(inner[near], ROLLOUTS, int(rng.integers(2**31))).mean(axis=1)
+    return near[mean < AT_ONCE][:STATES], mean[mean < AT_ONCE][:STATES]
+
+
+def measured(task: tuple[int, str, int], networks: bool = False) -> dict[str, float]:
+    """Errors, coverage and costs of one log: of so many steps, of a world, from a seed."""
+    steps, name, seed = task
+    world, rng = WORLDS[name](), np.random.default_rng(seed)
     log, inner = world.log(steps, seed)
-    some = np.random.default_rng(seed).choice(steps, STATES, replace=False)
-    returns = world.returns(inner[some], ROLLOUTS, seed + 1)
-    varies = returns.std(axis=1) > 1e-6
-    some, returns = some[varies], returns[varies]
-    mean, std = returns.mean(axis=1), returns.std(axis=1)
-    places, began = log["state"][some], time.process_time()
-    found = rv.estimate(experience(log), gamma=world.gamma, features=features)
-    estimator = found.estimator
+    visited = rng.choice(steps, STATES, replace=False)
+    table, began = experience(log), time.process_time()
+    found = rv.estimate(table, gamma=world.gamma)
+    estimator, places = found.estimator, log["state"][visited]
     value, spread = estimator.predict(places), estimator.predict(places, "std")
     ends = {what: estimator.interval(what=what, states=places) for what in ("value", "std")}
     low, high = found.return_interval(places)
-    spent, known = time.process_time() - began, np.isfinite(value)
+    spent = time.process_time() - began
+    tiles = estimator.solution.bases["tiles"].predict(places).mean(axis=0)
+    returns = world.returns(inner[visited], ROLLOUTS, seed + 1)
+    mean, std = returns.mean(axis=1), returns.std(axis=1)
+    unit, known = np.where(std > CERTAIN, std, np.nan), np.isfinite(spread)
     inside = (low[:, None] <= returns) & (returns <= high[:, None])
-    held = {
-        what: (ends[what][0] <= truth) & (truth <= ends[what][1])
-        for what, truth in (("value", mean), ("std", std))
-    }
-    width = (ends["value"][1] - ends["value"][0]) / 2 / std
-    some = known & np.isfinite(spread)
-    return {
-        "value": float(np.median((np.abs(value - mean) / std)[known])),
-        "std": float(np.median(np.abs(np.log(spread / std))[some])),
-        "value holds": float(held["value"][known].mean()),
-        "half width": float(np.nanmedian(width)),
-        "std holds": float(held["std"][some].mean()),
-        "returns hold": float(inside[some].mean()),
-        "refused": float(1 - known.mean()),
-        "seconds": spent,
-    }
+    row = {
+        "value": np.nanmedian(np.abs(value - mean) / unit),
+        "tiles": np.nanmedian(np.abs(tiles - mean) / unit),
+        "std": np.nanmedian(np.abs(np.log(np.maximum(spread, CERTAIN) / unit))),
+        "value holds": holds(ends["value"], mean)[np.isfinite(value)].mean(),
+        "std holds": holds(ends["std"], std)[known].mean(),
+        "returns hold": inside[known].mean(),
+        "refused": 1 - known.mean(), "seconds": spent, "doomed": math.nan, "networks": math.nan,
+    }  # fmt: skip
+    if networks and steps == NETWORKS:
+        bases = ["tiles", "waves", "neighbours", rv.deep.Networks()]
+        mixed = rv.estimate(table, gamma=world.gamma, features=bases).value(places)
+        row["networks"] = np.nanmedian(np.abs(mixed - mean) / unit)
+    if name in FALLS:
+        last, truth = doomed(world, log, inner, rng)
+        ends["doomed"] = estimator.interval(what="value", states=log["state"][last])
+        row["doomed"] = (holds(ends["doomed"], truth) | np.isnan(ends["doomed"][0])).mean()
+    return {key: float(x) for key, x in row.items()}
 
 
-def main(steps: int = 30_000, seed: int = 0, *names: str) -> None:
-    """Measure all worlds, or those named, and print the table."""
-    write: Any = sys.stdout.write
-    rows = []
-    for name, make in (DESIGN | FRESH).items():
-        if names and not any(part in name for part in names):
-            continue
-        rows.append(measured(make(), steps, seed))
-        if len(rows) == 1:
-            write(f"| {steps:,} steps | {' | '.join(rows[0])} |\n|---|{'---:|' * len(rows[0])}\n")
-        write(f"| {name} | {' | '.join(f'{x:.3g}' for x in rows[-1].values())} |\n")
-        sys.stdout.flush()
-    means = (math.fsum(row[key] for row in rows) / len(rows) for key in rows[0])
-    write(f"| mean | {' | '.join(f'{x:.3g}' for x in means)} |\n")
+def holds(ends: Any, truth: np.ndarray) -> np.ndarray:
+    """Which intervals contain the truth."""
+    return np.asarray((ends[0] - ROUNDING <= truth) & (truth <= ends[1] + ROUNDING))
+
+
+def table_row(name: str, rows: list[dict[str, float]]) -> str:
+    """The mean of some rows, of what was measured in each."""
+    columns = (
+        [x for x in each if not math.isnan(x)] for each in zip(*map(dict.values, rows), strict=True)
+    )
+    means = (f"{np.mean(each):.3g}" if each else "–" for each in columns)
+    return f"| {name} | {' | '.join(means)} |"
+
+
+@click.command()
+@click.argument("worlds", nargs=-1)
+@click.option("--steps", type=int, multiple=True, default=[30_000])
+@click.option("--seeds", type=int, default=1)
+@click.option("--workers", type=int, default=1)
+@click.option("--networks", is_flag=True, help="Networks as a base, too; needs torch.")
+def main(
+    worlds: tuple[str, ...], steps: tuple[int, ...], seeds: int, workers: int, networks: bool
+) -> None:
+    """Measure all worlds, or those named, and print the tables."""
+    names = [n for n in WORLDS if not worlds or any(part in n for part in worlds)]
+    tasks = list(itertools.product(sorted(steps, reverse=True), names, range(seeds)))
+    found = {}
+    with get_context("spawn").Pool(workers) as pool:
+        rows = pool.imap(partial(measured, networks=networks), tasks)
+        for (size, name, seed), row in zip(tasks, rows, strict=True):
+            found[size, name, seed] = row
+            click.echo(f"{size:,} {seed} {table_row(name, [row])}", err=True)
+    for size in sorted(steps):
+        click.echo(f"\n| {size:,} steps | {' | '.join(row)} |\n|---|{'---:|' * len(row)}")
+        own = {n: [found[size, n, seed] for seed in range(seeds)] for n in names}
+        for name in names:
+            click.echo(table_row(name, own[name]))
+        for kind, part in (("design", DESIGN), ("fresh", FRESH), ("all", WORLDS)):
+            every = [row for n in names if n in part for row in own[n]]
+            click.echo(table_row(f"**{kind}**", every))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:3]), *sys.argv[3:])
+    main()

@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import multiprocessing
@@ -151,8 +152,16 @@ def make_case(family: Family, seed: int, level: float) -> Case:
     true = rv.solve(mdp, estimand=estimand, **policies)
     settings: dict[str, Any] = {"estimand": estimand}
     if family.start == "random":
-        settings["value"] = rv.Noisy(true.value, normal=spread)
+        exact = family.how != "simulated"
+        start = _starts(true.value, spread) if exact else rv.Noisy(true.value, normal=spread)
+        settings["value"] = start
     return Case(mdp, weights, float(weights @ true.variance**2), policies, settings)
+
+
+def _starts(value: Array, spread: float) -> rv.PerRun:
+    """Values plus errors with the moments of normal numbers up to order 5: six points each."""
+    errors = spread * np.sqrt(3) * np.array([-1, 0, 0, 0, 0, 1])
+    return rv.PerRun(value + np.array(list(itertools.product(errors, repeat=value.size))))
 
 
 def _draw(family: Family, seed: int, shift: float) -> rv.MDP:

@@ -142,16 +142,13 @@ def test_linear_features_are_weights_that_states_share(method, kind):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_values_may_be_fixed_and_starts_may_be_random(method):
-    """Tables with a row for each run are points; the moments of a uniform number have 3."""
+    """Tables have a row for each run; other random starts have no curve."""
     rng = np.random.default_rng(len(method))
     mdp, n = tiny(rng), 2
     settings = {"alpha": 0.4, "alpha_bar": 0.3}
     rows = rng.normal(size=(3, n))
-    uniform = [(-np.sqrt(0.6), 5 / 18), (0.0, 4 / 9), (np.sqrt(0.6), 5 / 18)]
-    noisy = [(a * b, rows[0] + [0.6 * x, 0.6 * y]) for x, a in uniform for y, b in uniform]
     starts = {
         "table": (rv.PerRun(rows), [(1 / 3, row) for row in rows]),
-        "noisy": (rv.Noisy(rows[0], uniform=0.6), noisy),
         "fixed": (rows[0], [(1.0, rows[0])]),
     }
     for value, points in starts.values():
@@ -162,6 +159,11 @@ def test_values_may_be_fixed_and_starts_may_be_random(method):
                 (w, Reference(method, n, J=J, learn_value=learn, **settings)) for w, J in points
             ]
             agree(data, walked(mdp, "pi", "pi", begin, np.eye(n), 2))
+    with pytest.raises(rv.InputError) as caught:
+        rv.expected_curve(
+            mdp, METHODS[method](value=rv.Noisy(0.0, uniform=0.6), **settings), steps=2
+        )
+    assert caught.value.field == "learners[0].value"
 
 
 def small(rng):
@@ -181,7 +183,7 @@ def small(rng):
         given["features"] = 0.7 * rng.normal(size=(n, 2))
     if rng.random() < 0.3:
         weights = 2 if "features" in given else n
-        settings["value"] = rv.Noisy(np.full(weights, 0.5), uniform=0.8)
+        settings["value"] = rv.PerRun(rng.uniform(-0.3, 1.3, size=(2_000, weights)))
     if rng.random() < 0.2:
         settings["learn_value"] = False
     return mdp, list(METHODS.values())[rng.integers(3)](**settings), given
@@ -395,16 +397,11 @@ def unstable():
     return mdp, rv.Direct(alpha=1.9, alpha_bar=0.3)
 
 
-def test_an_unstable_mean_square_is_refused_at_rest_with_the_largest_stable_steps():
+def test_an_unstable_mean_square_is_refused_at_rest():
     mdp, learner = unstable()
     with pytest.raises(rv.InputError, match=r"unstable \(radius") as caught:
         rv.resting_error(mdp, learner)
-    words = caught.value.remedy.split("about alpha=")[1]
-    alpha, alpha_bar = (float(x.split("=")[-1].rstrip(";,")) for x in words.split()[:2])
-    assert_allclose(alpha / alpha_bar, 1.9 / 0.3, rtol=0.01)
-    assert float(rv.resting_error(mdp, rv.Direct(alpha=0.98 * alpha, alpha_bar=0.3)).radius[0]) < 1
-    with pytest.raises(rv.InputError, match="unstable"):
-        rv.resting_error(mdp, rv.Direct(alpha=1.02 * alpha, alpha_bar=0.3))
+    assert caught.value.field == "learner"
 
 
 def test_an_unstable_curve_is_finite_and_warns(caplog):

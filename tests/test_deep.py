@@ -136,6 +136,21 @@ def test_the_linear_gaussian_world_is_learned():
     assert abs(found.about.error_share) < 0.1
 
 
+def test_networks_take_part_in_a_stack_as_far_as_held_out_returns_confirm_them():
+    world = rv.domains.linear_gaussian([[0.8]], [[0.3]], [[1.0]], gamma=0.9)
+    stream = rv.experience.from_linear_gaussian(world, streams=32, steps=20_000, seed=1)
+    fitted, never = (
+        rv.deep.Networks(hidden=(32,), sweeps=sweeps, batches=40, learning_rate=rate)
+        for sweeps, rate in ((12, 3e-3), (1, 1e-9))
+    )
+    x, error = np.linspace(-1, 1, 9)[:, None], []
+    for bases in (["tiles", fitted, never], ["tiles"], [fitted, never]):
+        found = rv.estimate(stream, gamma=0.9, features=bases)
+        error.append(np.abs(found.value(x) - world.value(x)).mean())
+    assert error[0] <= 1.05 * error[1]
+    assert found.estimator.solution.weights == pytest.approx([1.0, 0.0], abs=0.02)
+
+
 def test_a_small_spread_is_learned_beside_a_large_one():
     """Spreads of one decade. If all squared errors counted alike, the calm would be 30% off."""
     rng, n = np.random.default_rng(1), 20_000

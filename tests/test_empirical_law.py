@@ -65,6 +65,17 @@ def test_all_states_are_answered_at_once_and_each_as_if_alone():
     assert len(str(law).splitlines()) == 7
 
 
+def test_rewards_keep_their_spread_where_pairs_of_states_are_many(monkeypatch):
+    """Three rewards stand for those of a pair; the law is nearly that of all rewards."""
+    found = estimated(noisy_ring(), 20_000, 1)
+    fine = found.law()
+    monkeypatch.setattr("retvar.estimation.empirical.MOST_EDGES", 20)
+    coarse = estimated(noisy_ring(), 20_000, 1).law()
+    assert coarse.law.solution.std == pytest.approx(found.std(), rel=1e-3)
+    spread = found.std().max()
+    assert coarse.cvar(0.1).estimate == pytest.approx(fine.cvar(0.1).estimate, abs=0.02 * spread)
+
+
 @pytest.mark.parametrize("name", ["complex MDP, π", "complex MDP, π from μ"])
 def test_nine_in_ten_intervals_hold(name):
     """Of 40 logs with fixed seeds; at half the width 59% would hold: see the next test."""

@@ -201,44 +201,40 @@ def test_transitions_before_an_error_are_yielded(at):
     assert stream.counts.transitions == at
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-@pytest.mark.parametrize("streams", [1, 2])
-def test_rows_that_are_not_finite_are_left_out_and_truncate_the_row_before(chunk, streams):
-    """Whatever the chunks: the row before is truncated, and reasons are counted."""
-    box, nan = spaces.Box(-1, 1, (1,)), float("nan")
+def observe(value):
+    return np.array([value], dtype=np.float32)
 
-    def observe(value):
-        return np.array([value], dtype=np.float32)
 
-    script = [
-        (observe(0), 0.0, False, False),
-        (observe(0), nan, False, False),
-        (observe(0), 2.0, False, False),
-        (observe(nan), 3.0, False, False),
-        (observe(0), 4.0, False, False),
-        (observe(0), None, True, False),
-        (observe(0), 1e25, True, False),
-        (observe(7), 6.0, False, False),
-        (observe(nan), 7.0, True, False),
-    ]
-    envs = [Scripted(script, box, observe(0)) for _ in range(streams)]
-    stream = from_gymnasium(envs, steps=9 * streams, chunk=chunk)
-    found = whole(stream)
-    own = found["stream"] == streams - 1 if streams > 1 else slice(None)
-    assert_array_equal(found["reward"][own], [0, 2, 6, 7])
-    assert_array_equal(found["truncated"][own], [True, True, False, False])
-    assert_array_equal(found["state"][own].ravel(), [0, 0, 0, 1])
-    assert_array_equal(found["next_state"][own].ravel(), [0, 0, 1, 1])
-    assert stream.counts.rejected == {
-        "reward not finite": 2 * streams, "reward beyond 1e+24 in size": streams,
-        "observation not finite": 2 * streams,
-    }  # fmt: skip
-    assert stream.counts.out_of_bounds == streams
+FAULTY = [(observe(0), float("nan")), (observe(0), None), (observe(0), -1e25),
+          (observe(np.nan), 1.0), (np.zeros(2), 1.0)]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+@pytest.mark.parametrize(("shown", "reward"), FAULTY)
+def test_numbers_that_are_not_finite_end_the_stream(shown, reward, chunk):
+    """After the transitions before them, of which the last one of each environment is cut off."""
+    script = [(observe(k), float(k), False, False) for k in range(3)]
+    script.append((shown, reward, False, False))
+    envs = [Scripted(script, spaces.Box(-9, 9, (1,)), observe(0)) for _ in range(2)]
+    stream = from_gymnasium(envs, steps=9, chunk=chunk)
+    with pytest.raises(SourceError, match="after 6 transitions"):
+        stream.moves()
+    (found,) = stream.moves().chunks()
+    assert_array_equal(found["reward"], [0, 1, 2, 0, 1, 2])
+    assert_array_equal(found["truncated"], [False, False, True] * 2)
+
+
+def test_observations_out_of_bounds_are_clipped_and_counted():
+    script = [(observe(value), 0.0, False, False) for value in (7, 0, -3, 0)]
+    stream = from_gymnasium(Scripted(script, spaces.Box(-1, 1, (1,)), observe(0)), steps=4)
+    assert_array_equal(whole(stream)["state"].ravel(), [0, 1, 0, -1])
+    assert_array_equal(whole(stream)["next_state"].ravel(), [1, 0, -1, 0])
+    assert stream.counts.out_of_bounds == 4  # two in each reading
 
 
 OUTSIDE = [  # observations, actions; of 3 and of 4
     *(((1, shown), (0, 0, 0), SourceError) for shown in (3, -1, 0.5, None, "x", np.array([1, 2]))),
-    *(((1, 1), (0, a), InputError) for a in (4, -1, 0.5, "left", None, [0, 1], True)),
+    *(((1, 1), (0, a), InputError) for a in (4, -1, 0.5, "left", None, [0, 1])),
 ]
 
 
@@ -315,6 +311,20 @@ def test_a_model_is_asked_once_for_all_environments(stochastic):
     assert np.random.rand() == np.random.RandomState(3).rand()  # noqa: NPY002
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_acts_where_all_environments_end_at_once(mode):
+    """Also in a mode in which they then only reset."""
+    model, short = Model(), {"max_episode_steps": 5}
+    found = whole(from_gymnasium(vector("CartPole-v1", mode, **short), model, steps=60))
+    same(found, whole(from_gymnasium(singles("CartPole-v1", **short), Model(), steps=60)))
+    assert set(model.sizes) == {3}
+
+
+def test_a_stream_that_is_read_again_is_the_same():
+    stream = from_gymnasium("CartPole-v1", Model(), envs=2, steps=99, deterministic=False)
+    same(whole(stream), whole(stream))
+
+
 # ---------------------------------------------------------------------- what is refused
 
 
@@ -328,16 +338,6 @@ class Recurrent:
         return np.zeros(1, int), (np.zeros(3),)
 
 
-class Other(Model):
-    observation_space = spaces.Box(-1, 1, (3,))
-
-
-def without_mode():
-    env = vector("FrozenLake-v1", AutoresetMode.NEXT_STEP)
-    del env.metadata["autoreset_mode"]
-    return env
-
-
 REFUSALS = [
     ({"steps": None}, "steps, episodes"),
     ({"episodes": 5}, "steps, episodes"),
@@ -349,16 +349,14 @@ REFUSALS = [
     ({"policy": [0] * 4, "env": "CartPole-v1"}, "policy"),
     ({"policy": "ppo.zip"}, "policy"),
     ({"policy": Recurrent()}, "policy"),
-    ({"policy": Other()}, "observation_space"),
     ({"policy": Plain(), "deterministic": True}, "deterministic"),
     ({"deterministic": True}, "deterministic"),
     ({"env": "FrozenLake-v2"}, "environment"),
     ({"env": [gymnasium.make("FrozenLake-v1")] * 2}, "environment"),
-    ({"env": [*singles("FrozenLake-v1"), *singles("Taxi-v4")]}, "observation_space"),
+    ({"env": [*singles("FrozenLake-v1"), *singles("Taxi-v4")]}, "environment"),
     ({"is_slippery": "x", "wings": 2}, "environment"),
     ({"env": Scripted([], spaces.Dict({"a": spaces.Discrete(2)}))}, "observation_space"),
     ({"env": Scripted([], spaces.MultiDiscrete([100] * 4))}, "observation_space"),
-    ({"env": without_mode()}, 'metadata["autoreset_mode"]'),
 ]
 
 

@@ -179,7 +179,8 @@ def episodes(log, gamma):
 def spread_of(log, features):
     weights = feature_values(log, features)[None]
     values = (linear_values(features, weights, x)[0] for x in (log.state, log.end_state))
-    return neighbours_of(log, errors(log, *values)[0])
+    error, beyond, _ = errors(log, *values)
+    return neighbours_of(log, np.arange(len(log)), error, beyond)
 
 
 def spread_and_truth(world, steps, seed, places, rollouts):

@@ -158,7 +158,7 @@ def parquet(folder: Path) -> Path:
 def own_recording(folder: Path) -> Path:
     pytest.importorskip("pyarrow")
     lake = from_gymnasium("FrozenLake-v1", steps=2_000, seed=5)
-    rv.experience.write_table(lake, folder / "lake.parquet")
+    lake.save(folder / "lake.parquet")
     return folder / "lake.parquet"
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import retvar as rv
+from retvar.cli import main
 from tests.test_attribution import ESTIMANDS, random_world
 
 
@@ -147,3 +150,48 @@ def test_the_learned_covariance_converges_to_the_exact_one(learner):
     assert stats.ttest_1samp(errors, 0.0).pvalue.min() > 4e-8
     spread = np.ravel(truth.std[:, None] * truth.std[None])
     assert np.all(np.abs(np.mean(errors, axis=0)) < 0.1 * spread)
+
+
+# ---------------------------------------------------------------------- from data
+
+
+def test_from_data_a_combination_is_the_estimate_of_the_combined_column(tmp_path):
+    """And covariances are those of the returns, here the rewards of one state."""
+    rng = np.random.default_rng(0)
+    n = 400
+    log = {"state": np.where(rng.random(n) < 0.5, "a", "b"), "terminated": rng.random(n) < 0.3}
+    log["profit"] = rng.normal(size=n)
+    log["energy"] = 0.5 * log["profit"] + rng.normal(size=n) + 3.0
+    log["sum"] = log["profit"] - 0.25 * log["energy"]
+    reads = rv.experience.from_table
+    both = rv.estimate(reads(log, reward=["profit", "energy"]), gamma=0.9)
+    found = both.combine({"profit": 1.0, "energy": -0.25})
+    alone = rv.estimate(reads(log, reward="sum"), gamma=0.9)
+    assert found.value() == pytest.approx(alone.value(), rel=1e-9)
+    assert np.ravel(found.interval(what="std")) == pytest.approx(
+        np.ravel(alone.interval(what="std"))
+    )
+    w = np.array([1.0, -0.25])
+    variance = np.einsum("a,b,abs->s", w, w, both.returns.covariance)
+    assert np.sqrt(variance) == pytest.approx(alone.std(), rel=1e-6)
+    assert both["energy"].law("a").mean.estimate == pytest.approx(both["energy"].value("a"))
+    bandit = reads(log | {"terminated": np.ones(n, bool)}, reward=["profit", "energy"])
+    own = log["state"] == "a"
+    sampled = np.corrcoef(log["profit"][own], log["energy"][own])[0, 1]
+    known = rv.estimate(bandit, gamma=0.9).returns.data.correlation.sel(state="a")
+    assert float(known.sel(reward="profit", other="energy")) == pytest.approx(sampled)
+
+
+def test_the_command_prints_both_and_saves_each(capsys, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("state,terminated,profit,energy\n" + "a,1,1,2\na,1,3,-1\nb,1,1,0\n" * 40)
+    asked = ["estimate", str(log), "--gamma", "0.9", "--reward", "profit", "--cost", "energy"]
+    main([*asked, "--out", str(tmp_path / "out"), "--json"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["state"] == ["a", "b"]
+    assert told["correlation"][0][1][0] == pytest.approx(-1)
+    assert "does not vary" in told["note"][1]
+    assert (tmp_path / "out" / "energy" / "estimator.safetensors").exists()
+    with pytest.raises(SystemExit):
+        main([*asked, "--at", "a"], standalone_mode=False)
+    assert capsys.readouterr().err.startswith("Error: at =")

@@ -11,7 +11,6 @@ from retvar.experience import (
     from_gymnasium,
     from_linear_gaussian,
     from_table,
-    recorded,
 )
 from retvar.experience.moves import Moves, Workspace
 
@@ -108,13 +107,12 @@ def test_moves_keep_numbers_that_are_missing_missing():
 
 
 @pytest.mark.parametrize("by", ["least_squares", "td"])
-def test_what_was_read_is_recorded_at_once_when_the_reader_is_interrupted(by, tmp_path):
-    """Also while the exception, and so the stream, is still held."""
-
+def test_what_was_read_can_be_saved_after_an_interruption(by, tmp_path):
     def interrupt(done):
         raise KeyboardInterrupt
 
-    lake = recorded(from_gymnasium("FrozenLake-v1", steps=100_000), path := tmp_path / "a.parquet")
+    lake, path = from_gymnasium("FrozenLake-v1", steps=100_000), tmp_path / "a.parquet"
     with pytest.raises(KeyboardInterrupt) as caught:
         rv.estimate(lake, gamma=0.9, by=by, progress=interrupt)
+    lake.save(path)
     assert len(from_table(path).moves()) == caught.value.estimate.estimator.steps > 0

@@ -13,17 +13,13 @@ from numpy.testing import assert_array_equal
 import retvar as rv
 from retvar.cli import main
 from retvar.experience import from_gymnasium
-from retvar.support.errors import InputError
+from retvar.support.errors import SourceError
 from tests.test_environments import same, singles, whole
 
 sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3: make test-deep")
 torch = pytest.importorskip("torch", reason="Stable-Baselines3: make test-deep")
 
-from stable_baselines3.common.vec_env import (  # noqa: E402
-    DummyVecEnv,
-    VecMonitor,
-    VecNormalize,
-)
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -36,10 +32,6 @@ def model(name="CartPole-v1", kind=sb3.PPO, **settings):
 @pytest.fixture(scope="module")
 def ppo():
     return model()
-
-
-def vec_env(name="CartPole-v1", count=3, **options):
-    return DummyVecEnv([lambda: gymnasium.make(name, **options)] * count)
 
 
 def one_by_one(ppo, deterministic=True):
@@ -103,8 +95,22 @@ def test_stochastic_actions_have_the_probabilities_of_the_model(ppo):
 
 def test_a_model_of_another_environment_is_refused(ppo):
     for name in ("Pendulum-v1", "FrozenLake-v1"):
-        with pytest.raises(InputError, match=r"_space = .*the PPO \(deterministic\) was made for"):
-            from_gymnasium(name, ppo, steps=5)
+        with pytest.raises(SourceError, match="Unexpected observation shape"):
+            from_gymnasium(name, ppo, steps=5).moves()
+
+
+@pytest.mark.parametrize("norm_obs", [True, False])
+def test_a_model_is_shown_observations_as_it_learned_from_them(norm_obs):
+    """Normalised ones; the experience has those of the environment, and its rewards."""
+    learned = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]), norm_obs=norm_obs)
+    own = sb3.PPO("MlpPolicy", learned, n_steps=256, seed=0, device="cpu").learn(512)
+
+    def policy(observation):
+        return own.predict(learned.normalize_obs(observation), deterministic=True)[0]
+
+    expected = whole(from_gymnasium(singles("CartPole-v1", 1), policy, steps=200, seed=1))
+    same(whole(from_gymnasium("CartPole-v1", own, steps=200, seed=1)), expected)
+    assert (expected["reward"] == 1.0).all()
 
 
 # ---------------------------------------------------------------------- files
@@ -131,67 +137,3 @@ def test_a_file_is_loaded_when_asked_for_by_name(ppo, tmp_path, monkeypatch):
     found = json.loads(done.stdout)
     assert found["policy"] == "PPO (stochastic)"
     assert found["at"][0]["rollouts"]["episodes"] == 3
-
-
-# ---------------------------------------------------------------------- vector environments
-
-
-@pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
-@pytest.mark.parametrize("limit", [{"steps": 503}, {"episodes": 7}])
-def test_a_vec_env_gives_the_transitions_of_single_environments(name, limit):
-    """Seeds are its own: seed, seed + 1, …; its rewards have seven digits."""
-
-    class Seeded(gymnasium.Wrapper):
-        def __init__(self, env, own):
-            super().__init__(env)
-            self.own = own
-
-        def reset(self, *, seed=None, options=None):
-            return self.env.reset(seed=None if seed is None else self.own)
-
-    def policy(observation):
-        return int(np.sum(observation) > 0)
-
-    children = np.random.SeedSequence(9).spawn(3)
-    seed = int(children[0].generate_state(2)[0]) >> 1
-    listed = [Seeded(env, seed + i) for i, env in enumerate(singles(name))]
-    expected = whole(from_gymnasium(listed, policy, seed=9, **limit))
-    env = VecMonitor(vec_env(name))
-    stream = from_gymnasium(env, policy, seed=9, **limit)
-    assert stream.name == f"gymnasium:{name} × 3"
-    same(whole(stream), expected)
-
-
-def test_a_vec_env_tells_a_limit_of_time_from_an_end():
-    """MountainCar's 200 steps are cut off, with the observation before the reset."""
-    found = whole(from_gymnasium(vec_env("MountainCar-v0", 2), lambda _: 1, steps=800))
-    assert not found["terminated"].any()
-    cut = np.flatnonzero(found["truncated"])
-    assert_array_equal(cut, [398, 399, 798, 799])
-    step = found["next_state"][cut] - found["state"][cut]
-    assert (np.abs(step) < 0.08).all()
-
-
-def test_a_model_and_its_vec_env(ppo):
-    sample = rv.rollouts(vec_env(), ppo, gamma=0.9, episodes=9)
-    assert sample.size == 9
-    with pytest.raises(InputError, match="needs single environments"):
-        rv.rollouts(vec_env(), ppo, gamma=0.9, episodes=9, start=[0, 0, 0, 0])
-    with pytest.raises(InputError, match="needs an id"):
-        rv.rollouts(vec_env(), ppo, gamma=0.9, envs=4)
-
-
-def test_normalised_rewards_are_refused():
-    env = VecNormalize(vec_env())
-    own = sb3.PPO("MlpPolicy", env, device="cpu")
-    for wrapped in (env, VecMonitor(env)):
-        with pytest.raises(InputError, match="norm_reward"):
-            from_gymnasium(wrapped, own, steps=10)
-    env.norm_reward = False
-    with pytest.raises(InputError, match="training = True"):
-        from_gymnasium(env, own, steps=10)
-    env.training = False
-    found = whole(from_gymnasium(env, own, steps=100))
-    assert (found["reward"] == 1.0).all()
-    with pytest.raises(InputError, match="knows normalised observations only"):
-        from_gymnasium("CartPole-v1", own, steps=10)

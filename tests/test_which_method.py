@@ -41,6 +41,11 @@ def simulated(mdp, learners, **how):
     return rv.simulate(mdp, learners, **options, **how).variance.transpose("learner", ...).values
 
 
+def starts(center, half):
+    """Four starts of each value around a centre."""
+    return rv.PerRun(center + half * np.random.default_rng(3).uniform(-1, 1, size=(4, 4)))
+
+
 # ---------------------------------------------------------------------- centred and direct
 
 
@@ -52,7 +57,7 @@ def simulated(mdp, learners, **how):
 )
 def test_centred_with_the_values_step_is_direct(seed, found, how):
     """For every λ, with loops and from any start that value and mean have in common."""
-    steps = {"alpha": 0.3, "alpha_bar": 0.1, "value": rv.Noisy(1.0, uniform=0.8)}
+    steps = {"alpha": 0.3, "alpha_bar": 0.1, "value": starts(1.0, 0.8)}
     learners = [rv.Direct(**steps), rv.Centred(**steps, alpha_mean=0.3)]
     direct, centred = found(world(seed, loops=seed > 0), learners, **how)
     assert_allclose(centred, direct, rtol=1e-11, atol=1e-12)
@@ -88,7 +93,7 @@ def test_at_lambda_one_centred_is_direct_with_the_step_of_its_mean_node():
 @pytest.mark.parametrize("seed", range(3))
 def test_vtd_with_equal_steps_is_direct_times_one_less_the_step(seed):
     """On every path, from a variance of 0, whatever γ, λ and the values are."""
-    steps = {"alpha": 0.3, "value": rv.Noisy(5.0, uniform=1.5)}
+    steps = {"alpha": 0.3, "value": starts(5.0, 1.5)}
     mdp = world(seed, loops=False, reward_mean=3.0)
     learners = [rv.Direct(**steps), rv.VTD(**steps)]
     direct, vtd = simulated(mdp, learners)
@@ -130,7 +135,7 @@ def test_a_constant_in_all_rewards_changes_nothing_for_direct_and_centred_but_fo
     found = []
     for shift in (0.0, 4.0):
         mdp = world(0, loops=False, gamma=0.8, lam=0.5, reward_mean=shift)
-        start = {"value": rv.Noisy(1.0 + shift / 0.2, uniform=0.8)}
+        start = {"value": starts(1.0 + shift / 0.2, 0.8)}
         steps = {"alpha": 0.3, "alpha_bar": 0.1, **start}
         learners = [rv.Direct(**steps), rv.Centred(**steps), rv.VTD(**steps)]
         found.append(exact(mdp, learners)[:, 1])

@@ -8,7 +8,6 @@ array([0.376, 1.045, 0.722, 0.487, 0.176])
 
 import ast
 import importlib
-import sys
 from pathlib import Path
 
 from retvar.version import __version__ as __version__
@@ -32,10 +31,6 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"{home.__name__}.{name}")
     globals()[name] = value = vars(home)[name]
     return value
-
-
-if "gymnasium" in sys.modules:  # registers the environments of retvar
-    importlib.import_module("retvar.mdp.linear_gaussian.environment")
 
 
 def __dir__() -> list[str]:

@@ -141,15 +141,17 @@ def estimate(source: str, **args: Any) -> None:
     experience = open_source(source, args, args["seed"])
     _refuse_unknown(experience, args)
     with _folder(args["out"]) as out:
+        if experience.rewards:
+            return _several(experience, settings, out, args)
         if args["follow"]:
             return _follow(experience, settings, out, formats, args)
-        if args["log"] is not None and not experience.is_log:  # written also if it fails
-            from retvar.experience import recorded
+        if args["log"] is not None:
+            from retvar.experience.stream import parquet_path
 
-            experience = recorded(experience, args["log"])
+            parquet_path(args["log"])
         found, failure = _estimated(source, experience, settings, args)
-        if args["log"] is not None and experience.is_log:
-            found.experience.save(args["log"])
+        if args["log"] is not None:
+            experience.save(args["log"])  # what was read, also if it failed
         saved = _save(found, out, args["resume"], unfinished=failure is not None)
         if failure is None:
             failure = _report(found, source, saved, formats, args)
@@ -273,6 +275,22 @@ def _deep_estimate(
         again = {"deterministic": args["deterministic"], "seed": args["seed"] + 3}
         found.estimator.repeat(*acting(source, args, 1), **again)
     return found, None
+
+
+def _several(
+    experience: Experience, settings: dict[str, Any], out: Path, args: dict[str, Any]
+) -> None:
+    """Save the estimates of several rewards; print values, spreads and correlations."""
+    from retvar.estimation.estimate import estimate
+    from retvar.estimation.settings import refuse
+
+    alone = {name: args[name] or None for name in ("at", "check", "follow", "cluster", "log")}
+    refuse("is for one reward; leave it out", alone)
+    found: Any = estimate(experience, **settings)
+    found.save(out)
+    data = found.returns.data
+    plain = {str(name): column.values.tolist() for name, column in data.variables.items()}
+    print_result(base.to_json(plain) if args["json"] else f"{found}\n\nwritten: {out}")
 
 
 def _estimated(

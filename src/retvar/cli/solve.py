@@ -11,8 +11,9 @@ from retvar.cli import base
 from retvar.support.format import visible
 
 if TYPE_CHECKING:
-    from retvar.exact import MonteCarlo, Solution
     from retvar.exact.law import Bracket, Law
+    from retvar.exact.sampling import MonteCarlo
+    from retvar.exact.solution import Solution
 
 ROWS = 60  # of the printed table; JSON has all
 RETURNS = {"target_return": "the target's return", "off_policy_return": "off-policy return"}

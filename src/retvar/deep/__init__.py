@@ -14,20 +14,22 @@ from retvar.support.errors import InputError
 if TYPE_CHECKING:
     from retvar.deep.callback import SpreadCallback
     from retvar.deep.critic import Calibration, Critic
-    from retvar.deep.fit_critic import estimate, fit
+    from retvar.deep.fit_critic import Networks, estimate, fit
     from retvar.deep.modules import SpreadModule, VarianceHead, spread_loss
     from retvar.deep.targets import spread_targets
 
 _HOMES = {
-    "Calibration": "critic", "Critic": "critic", "SpreadCallback": "callback",
-    "SpreadModule": "modules", "VarianceHead": "modules", "estimate": "fit_critic",
-    "fit": "fit_critic", "spread_loss": "modules", "spread_targets": "targets",
+    "Calibration": "critic", "Critic": "critic", "Networks": "fit_critic",
+    "SpreadCallback": "callback", "SpreadModule": "modules", "VarianceHead": "modules",
+    "estimate": "fit_critic", "fit": "fit_critic", "spread_loss": "modules",
+    "spread_targets": "targets",
 }  # fmt: skip
 _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
 
 __all__ = [
     "Calibration",
     "Critic",
+    "Networks",
     "SpreadCallback",
     "SpreadModule",
     "VarianceHead",

@@ -16,7 +16,7 @@ from retvar.deep.fit_critic import FEWEST, fewest_rows, make_critic, refuse_obse
 from retvar.deep.fitting import Columns, Fitting, Record, Scales, Settings
 from retvar.deep.targets import discounted_sums
 from retvar.estimation.settings import GAMMA, make_learner
-from retvar.experience.observations import observation_reader
+from retvar.experience.observations import ObservationReader
 from retvar.experience.stream import Chunk
 from retvar.support import arguments
 from retvar.support.errors import DivergenceError, InputError
@@ -146,7 +146,7 @@ class SpreadCallback(BaseCallback):
         if self.model is not self._own:
             self._begin(self.model)
         self._source, space = _name(env), env.observation_space
-        refuse_observations(self._source, observation_reader(space).width, self.encoder)
+        refuse_observations(self._source, ObservationReader(space).width, self.encoder)
         self._streams = range(self._streams.stop, self._streams.stop + env.num_envs)
         self._now, self._clock = self._original(self.model._last_obs), self.model.num_timesteps
         self._rows, self._units = [], UNITS

@@ -1,4 +1,7 @@
-"""Fit a critic to experience; an estimate by it is one of :func:`retvar.estimate`."""
+"""Fit a critic to experience; an estimate by it is one of :func:`retvar.estimate`.
+
+:class:`Networks` are value networks for its stack.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,19 @@ from scipy.spatial import cKDTree
 from retvar.deep.critic import About, Critic, Encoder, encoded
 from retvar.deep.fitting import Columns, Fitting, Record, Scales, Settings, usual_sweeps
 from retvar.deep.modules import ROWS
+from retvar.estimation.bases import Folds
+from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.estimate import Estimate
-from retvar.estimation.least_squares_estimator import refuse_discounts
 from retvar.estimation.returns import Monitor
 from retvar.estimation.settings import make_learner, with_defaults
+from retvar.estimation.states import refuse_discounts
 from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import count, literal
 from retvar.td import rules
 from retvar.td.learners import Learner
-from retvar.td.networks import DEFAULT, NETWORKS
+from retvar.td.networks import DEFAULT, NETWORKS, VALUE
 
 Array = NDArray[np.float64]
 log = logging.getLogger("retvar")
@@ -152,6 +157,45 @@ def estimate(experience: Experience, *, level: float = 0.9, **settings: Any) -> 
     """
     monitor, critic = Monitor(level), fit(experience, **settings)
     return Estimate(experience, critic, monitor, moves=experience.moves())
+
+
+class Networks:
+    """Value networks as a base of a stack: as far as held-out returns confirm them, they count.
+
+    The settings are those of :func:`fit`; one network is fitted without each fold of the episodes.
+
+    >>> import retvar as rv
+    >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=2_000, seed=1)
+    >>> bases = ["tiles", "waves", "neighbours", rv.deep.Networks(sweeps=4, batches=20)]
+    >>> found = rv.estimate(cart, gamma=0.9, features=bases)
+    >>> len(found.estimator.solution.weights)
+    4
+    """
+
+    def __init__(self, members: int = 1, **settings: Any) -> None:
+        self.settings = Settings(members=members, **settings)
+
+    def fit(self, moves: EpisodeLog, folds: Folds) -> None:
+        """Fit a network without each fold."""
+        self._fits = [self._fit(moves.only(rows)) for rows in folds.others()]
+
+    def _fit(self, log: EpisodeLog) -> tuple[Scales, Any]:
+        record = Record(gamma=None, lam=None)
+        record.add(vars(log) | {"gamma": log.discount, "truncated": log.cut})
+        columns, direct = record.columns(), NETWORKS[DEFAULT]
+        scales = Scales.of(columns, centred=True)
+        fitting = Fitting(direct._replace(nodes=direct.nodes[:1]), self.settings, scales)
+        fitting.run(columns, self.settings.sweeps or usual_sweeps(columns.usual_gamma))
+        return scales, fitting.nets[VALUE].mean
+
+    def predict(self, points: Array) -> Array:
+        """Values [fold, place]."""
+        found = []
+        for scales, net in self._fits:
+            x = torch.from_numpy((points - scales.centre) / scales.width).float()
+            value = net.predict(x.to(self.settings.device)).double().mean(0).cpu().numpy()
+            found.append(scales.shift + scales.scale * value)
+        return np.stack(found)
 
 
 def fewest_rows(gamma: float) -> int:

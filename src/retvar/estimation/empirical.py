@@ -21,13 +21,12 @@ from scipy.stats import t as student
 from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
 from retvar.estimation.sums import Sums
-from retvar.exact import Attribution, Solution
-from retvar.exact.attribution import attribution
+from retvar.exact.attribution import Attribution, attribution
 from retvar.exact.law import Answers, Bracket, Law, law_of
 from retvar.exact.law_bounds import SHARE
 from retvar.exact.law_operators import Columns, Steps, grid_like, spread
 from retvar.exact.moments import deviation
-from retvar.exact.solution import solve_weighted
+from retvar.exact.solution import Solution, solve_weighted
 from retvar.mdp import END, MDP, WeightedEdges, weigh_edges
 from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
@@ -39,7 +38,8 @@ __all__ = ["Empirical", "LawEstimate"]
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_EDGES = 5_000  # with more, rewards of a pair of states are gathered in bins
-BINS = 1e-6, 0.1, 0.2, 0.5, 1.0, math.inf  # of the standard deviation within pairs
+BINS = 1e-6, 0.1  # of the standard deviation within pairs
+FARTHEST = 2**28  # bins
 TOLERANCE = {True: 1e-3, False: 0.03}  # of the empirical law, in std; with few edges it has atoms
 FEW_EDGES = 300
 BESIDE = 0.01  # std beside an atom
@@ -69,6 +69,10 @@ class Rows(NamedTuple):
     weight: Array  #: Σρ
     squares: Array  #: Σρ²
 
+    def of(self, at: Any) -> Rows:
+        """Some of the rows, by a mask or in another order."""
+        return Rows._make(x[at] for x in self)
+
 
 @dataclass(frozen=True, eq=False)
 class LawEstimate(Answers):
@@ -82,7 +86,7 @@ class LawEstimate(Answers):
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
     >>> found = rv.estimate(lake, gamma=0.99).law(14)
     >>> print(found.probability_below(0.5))
-    0.601 [0.549, 0.651]
+    0.601 [0.5..., 0.6...]
     """
 
     law: Law
@@ -266,7 +270,7 @@ class Empirical:
     @cached_property
     def _solutions(self) -> tuple[Solution, list[Solution]]:
         """The solution for attributions, and those of some draws."""
-        rows = self._rows(self._grouped(math.inf))
+        rows = self._rows(self._grouped(actions=True))
         solution = self._solved(rows)
         return solution, list(_draws(solution, rows, FEWEST_DRAWS))
 
@@ -277,7 +281,6 @@ class Empirical:
         A draw starts from the law of the data, with its own mean and std.
         """
         rows = self._rows(self._by_reward())
-        rows = rows._replace(reward_std=0.0 * rows.reward)
         solution = self._solved(rows)
         law = law_of(solution, TOLERANCE[rows.state.size <= FEW_EDGES])
         z, n = law._bounds.points, len(law)
@@ -307,47 +310,45 @@ class Empirical:
     # ------------------------------------------------------------------ rows
 
     def _by_reward(self) -> Rows:
-        """Rows of equal rewards, too; many different ones are gathered in bins, with their mean."""
-        pairs: Rows = self._grouped(math.inf, actions=False)
+        """Rows of equal rewards, too; near ones are in bins, with their mean, if there are many.
+
+        Where even bins are too many, three rewards stand for those of each pair of states.
+        """
+        pairs = self._grouped()
         within = math.sqrt(np.average(pairs.reward_std**2, weights=pairs.weight))
         for part in BINS if within > 0 else ():
-            rows: Rows | None = self._grouped(part * within, actions=False, most=MOST_EDGES)
-            if rows is not None:
-                return rows
-        return pairs
+            rows = self._grouped(part * within, most=MOST_EDGES)
+            if rows.state.size <= MOST_EDGES:
+                return rows._replace(reward_std=0.0 * rows.reward)
+        return _three(pairs) if within > 0 else pairs
 
-    def _grouped(self, width: float, actions: bool = True, most: int | None = None) -> Any:
-        """Rows that are alike, rewards within `width` together; None for more than `most`."""
-        estimator, sums, (least, most_reward) = self.estimator, Sums(), self._range
-        bins = 1 if math.isinf(width) else int((most_reward - least) / width) + 2
+    def _grouped(
+        self, width: float = math.inf, actions: bool = False, most: float = math.inf
+    ) -> Rows:
+        """Rows that are alike, rewards within `width` together; stops at more than `most`."""
+        estimator, sums, codes = self.estimator, Sums(), self.estimator.solution.value.size + 1
+        origin = float(np.median(estimator.sums.centre))
         taken = self._actions if actions else 1
         for chunk in estimator.moves.chunks():
             rows = estimator._rows(chunk)
-            code = np.where(rows["terminated"], 0, rows["next_state"].astype(np.int64) + 1)
+            after = np.where(rows["terminated"], codes - 1, rows["next_state"])
             action = chunk["action"] if taken > 1 else 0
-            place = 0 if bins == 1 else np.round((rows["reward"] - least) / width).astype(np.int64)
+            place = np.clip(np.rint((rows["reward"] - origin) / width), -FARTHEST, FARTHEST)
             given = {name: rows[name] for name in ("state", "reward", "gamma", "lam")}
             given["rho"] = rows.get("rho", 1.0)
-            sums.add(next_state=(code * taken + action) * bins + place, **given)
-            if most is not None and len(sums) > most:
-                return None
-        (w, first, second), c = (sums.moment(1, b) for b in range(3)), sums.centre
-        code, gamma = sums.next_state // bins, sums.discount
+            sums.add(next_state=(place * taken + action) * codes + after, **given)
+            if len(sums) > most:
+                break
+        w, c = sums.moment(1, 0), sums.centre
+        mean, square = (sums.moment(1, b) / np.where(w > 0, w, 1.0) for b in (1, 2))
+        gamma = sums.discount
         lam = np.divide(sums.trace_discount, gamma, out=np.ones_like(gamma), where=gamma > 0)
-        kept = w > 0
-        safe = np.where(kept, w, 1.0)
-        mean, std = first / safe, np.sqrt(np.maximum(second / safe - (first / safe) ** 2, 0.0))
-        ends = code // taken - 1
-        after = np.where(ends >= 0, ends, END)
-        columns = sums.state, code % taken, after, gamma, lam, c + mean, std, w, sums.moment(2, 0)
-        return Rows._make(x[kept] for x in columns)
-
-    @cached_property
-    def _range(self) -> tuple[float, float]:
-        """The smallest and the largest reward of the rows."""
-        chunks = (self.estimator._rows(chunk)["reward"] for chunk in self.estimator.moves.chunks())
-        ends = np.array([(x.min(), x.max()) for x in chunks if x.size])
-        return float(ends[:, 0].min()), float(ends[:, 1].max())
+        after, action = sums.next_state % codes, sums.next_state // codes % taken
+        found = Rows(
+            sums.state, action, np.where(after == codes - 1, END, after), gamma, lam, c + mean,
+            np.sqrt(np.maximum(square - mean**2, 0.0)), w, sums.moment(2, 0),
+        )  # fmt: skip
+        return found.of(w > 0)
 
     @property
     def _actions(self) -> int:
@@ -369,9 +370,8 @@ class Empirical:
         mean = np.average(fit.value[known], weights=fit.visits[known]) if known.any() else 0.0
         ones = np.ones(holes.size)
         own = holes, 0 * holes, END + 0 * holes, 0 * ones, ones, mean * ones, 0 * ones, ones, ones
-        columns = [np.append(x[kept], y) for x, y in zip(rows, own, strict=True)]
-        order = np.lexsort((columns[1], columns[0]))
-        return Rows._make(x[order] for x in columns)
+        whole = Rows._make(np.append(x[kept], y) for x, y in zip(rows, own, strict=True))
+        return whole.of(np.lexsort((whole.action, whole.state)))
 
     def _solved(self, rows: Rows) -> Solution:
         """The solution of the MDP that the rows are edges of."""
@@ -393,6 +393,17 @@ class Empirical:
         return solve_weighted(mdp, replace(edges, lam=rows.lam[edges.number]), None)
 
 
+def _three(rows: Rows) -> Rows:
+    """Three rewards in place of normal noise, with its first five moments."""
+    many = rows.of(np.repeat(np.arange(rows.state.size), 3))
+    step = many.reward_std * np.tile([-math.sqrt(3), 0.0, math.sqrt(3)], rows.state.size)
+    share = np.tile([1 / 6, 2 / 3, 1 / 6], rows.state.size)
+    return many._replace(
+        reward=many.reward + step, reward_std=0.0 * step,
+        weight=share * many.weight, squares=share * many.squares,
+    )  # fmt: skip
+
+
 def _draws(solution: Solution, rows: Rows, times: int) -> Iterator[Solution]:
     """Solutions of a Bayesian bootstrap.
 
@@ -400,7 +411,7 @@ def _draws(solution: Solution, rows: Rows, times: int) -> Iterator[Solution]:
     rewards of an edge, and their variance, as those of normal numbers.
     """
     edges, rng = solution._edges, np.random.default_rng(0)
-    rows = Rows._make(x[edges.number] for x in rows)
+    rows = rows.of(edges.number)
     s, events = edges.state, rows.weight**2 / rows.squares
     n = np.bincount(s, rows.weight, edges.n) ** 2 / np.bincount(s, rows.squares, edges.n)
     shape = events * np.maximum(1 - 2 / n, 0.1)[s]

@@ -17,7 +17,6 @@ from retvar.experience import from_gymnasium
 from retvar.experience.environments import is_vector, make_copies
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import reasons
 
 Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
@@ -130,7 +129,7 @@ class _Episodes:
     cuts: int = 0  # episodes that were truncated, whatever that matters
 
     def run(self, env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> None:
-        """Run so many episodes; refuse steps that cannot be used."""
+        """Run so many episodes."""
         experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
         so_far: dict[int, Any] = {}  # of each stream: return, and weight of the next
         for chunk in experience.chunks():
@@ -148,11 +147,6 @@ class _Episodes:
                 share = 0.0 if ended or weight <= NEGLIGIBLE else weight
                 self.returns.append((total, share, chunk["next_state"][row] if share else None))
                 self.cuts += not ended
-        if left_out := experience.counts.rejected:  # the rest of an episode is no return
-            problem = f"has steps without a return ({reasons(left_out)})"
-            raise InputError(
-                "env", experience.name, f"{problem}; correct its rewards or observations"
-            )
 
     def sample(self) -> ReturnSample:
         """The returns, those that were cut off completed or with bounds."""

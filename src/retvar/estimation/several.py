@@ -6,7 +6,7 @@ sums and differences: 4 Cov(A, B) = Var(A + B) − Var(A − B).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from retvar.estimation.results import label_text
 from retvar.exact.several import SeveralReturns, weights_of
-from retvar.experience.moves import CHUNK, Chunk, Moves
+from retvar.experience.moves import Moves
 from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.html import Shown
@@ -31,20 +31,13 @@ class Combined(Moves):
     """Moves whose reward is a weighted sum of several."""
 
     def __init__(self, inner: Moves, weights: NDArray[np.float64]) -> None:
-        self._inner, self._weights = inner, weights
+        super().__init__(*inner.in_database(), {**inner._widths, "reward": 0})
+        terms = [f"'{w!r}'::DOUBLE * reward_{k}" for k, w in enumerate(weights.tolist()) if w]
+        self._sum = " + ".join(terms) or "0.0::DOUBLE"
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self._inner.columns
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def chunks(self, size: int = CHUNK, *, backwards: bool = False) -> Iterator[Chunk]:
-        """Yield the rows in chunks, as the inner moves do."""
-        for chunk in self._inner.chunks(size, backwards=backwards):
-            yield {**chunk, "reward": chunk["reward"] @ self._weights}
+    def _names(self) -> list[str]:
+        return [f"{self._sum} AS reward" if x == "reward" else x for x in super()._names]
 
 
 class SeveralEstimate(Shown):
@@ -57,7 +50,7 @@ class SeveralEstimate(Shown):
     >>> log["profit"] = log["energy"] + rng.normal(size=1_000)
     >>> found = rv.estimate(rv.experience.from_table(log, reward=["profit", "energy"]), gamma=0.9)
     >>> found.returns.correlation[0, 1].round(2)    # exactly: 0.71
-    array([0.73])
+    array([0.71])
     >>> low, high = found.combine({"profit": 1, "energy": -1}).interval(0, "std")
     >>> bool(low < 1 < high)
     True
@@ -108,8 +101,8 @@ class SeveralEstimate(Shown):
             table[a, b] = table[b, a] = scale[a] * scale[b] * np.subtract(*ends) / 4
         labels = self.experience.labels
         states = range(value.shape[1]) if labels is None else map(label_text, labels)
-        varies = np.diagonal(table).T > 0
-        return SeveralReturns(self.names, list(states)[: value.shape[1]], value, table, varies)
+        varies, known = np.diagonal(table).T != 0, list(states)[: value.shape[1]]
+        return SeveralReturns(self.names, known, value, table, varies, "not known")
 
     def save(self, path: str | Path) -> None:
         """Write to a folder: a folder for each reward, and ``returns.nc`` with the covariances."""

@@ -327,16 +327,6 @@ class FixedPoint(HigherMoments, Shown):
         return float(np.sqrt(D @ bias**2))
 
     @property
-    def spectrum(self) -> NDArray[np.complex128]:
-        """Eigenvalues of A of the variance node (VTD's second moment)."""
-        return self.nodes[self.network.variance.node.name].spectrum
-
-    @property
-    def trace_radius(self) -> float:
-        """Spectral radius of the second moment of the variance node's traces."""
-        return self.nodes[self.network.variance.node.name].trace_radius.value
-
-    @property
     def _columns(self) -> dict[str, Array]:
         """All that is known about each state, by name."""
         higher = [field for field, order in ORDERS.items() if order <= self.truth.order]

@@ -6,7 +6,7 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,8 +47,6 @@ class FrontierPoint(Shown):
         Probability that the episode ends at all; None if no episodes of the MDP do.
     deterministic
         Whether the policy takes a single action in every state that it gets to.
-    reached
-        What was found from each start of the search: name → mean − penalty × variance.
 
     Examples
     --------
@@ -64,7 +62,6 @@ class FrontierPoint(Shown):
     variance: float
     ending: float | None
     deterministic: bool
-    reached: dict[str, float]
 
     @property
     def std(self) -> float:
@@ -85,8 +82,7 @@ class FrontierPoint(Shown):
         """All numbers as plain Python objects, for JSON."""
         names = ("penalty", "attitude", "mean", "std", "variance", "ending", "deterministic")
         found = {name: getattr(self, name) for name in names}
-        probabilities = self.policy.probabilities.tolist()
-        return {**found, "reached": dict(self.reached), "policy": probabilities}
+        return {**found, "policy": self.policy.probabilities.tolist()}
 
     def __repr__(self) -> str:
         kind = "deterministic" if self.deterministic else "stochastic"
@@ -101,7 +97,6 @@ class FrontierPoint(Shown):
             "mean − penalty × variance": number(self.objective),
             "episodes that end": ends,
             "policy": repr(self.policy),
-            **{f"reached from {name}": number(x) for name, x in self.reached.items()},
         }
         return page(f"Penalty {self.penalty:g}, {self.attitude}", settings(shown))
 
@@ -316,14 +311,15 @@ def frontier(
         raise InputError("penalties", f"{given.min():g}", remedy)
     greedy = Policy.greedy(mdp)
     chosen = np.unique(given).tolist()
-    starts = {"greedy": greedy.probabilities, "uniform": Policy.uniform(mdp).probabilities}
-    for k in range(restarts):  # random in each state, with all available actions
+    starts = [greedy.probabilities, Policy.uniform(mdp).probabilities]
+    for _ in range(restarts):  # random in each state, with all available actions
         weight = np.where(mdp.available, rng.exponential(size=mdp.available.shape), 0.0)
-        starts[f"random {k + 1}"] = weight / weight.sum(axis=1, keepdims=True)
+        starts.append(weight / weight.sum(axis=1, keepdims=True))
     landscape = (DenseLandscape if mdp.n_states <= MAX_TABLE else Landscape)(mdp, d)
     found = _search_all(landscape, starts, chosen, progress)
-    points = tuple(_point(mdp, d, greedy, c, found) for c in chosen)
-    return Frontier(mdp, d, points, _tried(landscape, starts, chosen), landscape.evaluations)
+    points = tuple(_point(mdp, d, greedy, c, _best(found, c)) for c in chosen)
+    tried = _tried(landscape.evaluations, restarts, len(chosen))
+    return Frontier(mdp, d, points, tried, landscape.evaluations)
 
 
 def _endless(mdp: MDP) -> NDArray[np.bool_]:
@@ -341,24 +337,14 @@ def _endless(mdp: MDP) -> NDArray[np.bool_]:
         inside = still
 
 
-class _Found(NamedTuple):
-    """Every policy found, and what was reached from where for each penalty."""
-
-    candidates: list[Candidate]
-    reached: dict[float, dict[str, float]]
-
-    def best(self, penalty: float) -> Candidate:
-        return max(self.candidates, key=lambda each: each.objective(penalty))
-
-
 def _search_all(
     landscape: Landscape,
-    starts: dict[str, Array],
+    starts: list[Array],
     penalties: list[float],
     progress: Callable[[float], None] | None,
-) -> _Found:
+) -> list[Candidate]:
     """Search from all starts, then from neighbours: up from the least penalty, and down again."""
-    found = _Found([], {c: {} for c in penalties})
+    found: list[Candidate] = []
     total = len(penalties) * (len(starts) + 2) - 2
     done = 0
 
@@ -366,27 +352,28 @@ def _search_all(
         if progress is not None:
             progress(done / total)
 
-    def step(penalty: float, name: str, pi: Array) -> None:
+    def step(penalty: float, pi: Array) -> None:
         nonlocal done
         candidate = search(landscape, pi, penalty, tick)
-        if candidate is not None:
-            found.candidates.append(candidate)
-            found.reached[penalty][name] = candidate.objective(penalty)
+        found.extend([candidate] if candidate is not None else [])
         done += 1
         tick()
 
     for c in penalties:
-        for name, pi in starts.items():
-            step(c, name, pi)
-    for below, c in itertools.pairwise(penalties):
-        step(c, "smaller penalty", found.best(below).pi)
-    for above, c in itertools.pairwise(penalties[::-1]):
-        step(c, "larger penalty", found.best(above).pi)
+        for pi in starts:
+            step(c, pi)
+    for order in (penalties, penalties[::-1]):
+        for near, c in itertools.pairwise(order):
+            step(c, _best(found, near).pi)
     return found
 
 
-def _point(mdp: MDP, d: Array, greedy: Policy, penalty: float, found: _Found) -> FrontierPoint:
-    pi = found.best(penalty).pi.copy()
+def _best(found: list[Candidate], penalty: float) -> Candidate:
+    return max(found, key=lambda each: each.objective(penalty))
+
+
+def _point(mdp: MDP, d: Array, greedy: Policy, penalty: float, best: Candidate) -> FrontierPoint:
+    pi = best.pi.copy()
     edges = weigh_edges(mdp, Policy(pi))
     visited = reaching(edges.matrix(np.ones(edges.b.size)).T.tocsr(), d > 0)
     pi[~visited] = greedy.probabilities[~visited]
@@ -401,7 +388,6 @@ def _point(mdp: MDP, d: Array, greedy: Policy, penalty: float, found: _Found) ->
         exact.return_variance,
         _probability_of_ending(mdp, policy, d) if mdp.episodic else None,
         bool(pure[visited].all()),
-        found.reached[penalty],
     )
 
 
@@ -417,14 +403,13 @@ def _probability_of_ending(mdp: MDP, policy: Policy, d: Array) -> float:
     return 1.0 if total > 1 - 1e-9 else total
 
 
-def _tried(landscape: Landscape, starts: dict[str, Array], penalties: list[float]) -> str:
+def _tried(evaluations: int, restarts: int, penalties: int) -> str:
     """What the search tried, in words."""
-    random = len(starts) - 2
     names = ["the greedy policy", "the uniform one"]
-    names += [count(random, "random one")] if random else []
-    names += ["the best for neighbouring penalties"] if len(penalties) > 1 else []
+    names += [count(restarts, "random one")] if restarts else []
+    names += ["the best for neighbouring penalties"] if penalties > 1 else []
     switched = "single-state switches and L-BFGS"
-    return f"{switched} from {joined(names)}; {landscape.evaluations:,} policies evaluated"
+    return f"{switched} from {joined(names)}; {evaluations:,} policies evaluated"
 
 
 def _percent(probability: float | None) -> str:

@@ -38,7 +38,6 @@ from retvar.mdp.weighted_edges import (
     importance_ratio,
     sum_by_action,
 )
-from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import listed
 
@@ -106,11 +105,6 @@ class PolicyGradient:
         return SoftmaxGradient(
             *(np.where(taken, pi * np.where(taken, x, 0), 0) for x in (self.mean, self.variance))
         )
-
-    def penalised(self, penalty: float) -> Array:
-        """Derivatives of mean − penalty × variance."""
-        c = arguments.number("penalty", penalty)
-        return self.mean - c * self.variance if c else self.mean.copy()
 
     def __repr__(self) -> str:
         n, k = self.mean.shape

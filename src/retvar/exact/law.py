@@ -124,7 +124,7 @@ class Law(Answers):
     >>> found.cvar(0.05).middle.round(2)    # of a normal distribution: mean − 2.0627 std
     array([-0.13, -0.57, -0.92, -1.06])
     >>> print(found["s0"].quantile(0.5))
-    [3.97..., 4.02...]
+    [3.96..., 4.03...]
     """
 
     solution: Solution

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from retvar.exact.law_operators import Lines, Steps, gather, grid_like, spread
 from retvar.exact.moments import deviation, mean_reward
-from retvar.mdp.linear import EPSILON, Resolvent, reaching
+from retvar.mdp.linear import EPSILON, reaching
 from retvar.support.errors import InputError
 
 if TYPE_CHECKING:
@@ -200,13 +200,12 @@ class Refinement:
         number = np.bincount(self.steps.above.state, minlength=self.steps.n)
         rounding = self._rounding + EPSILON * (4 * number + 1_000) * self.std
         known = np.append(np.isfinite(self.solution.variance), self.std[self.steps.states :] >= 0)
-        rounding, decay = np.where(known, rounding, 0.0), self.steps.matrix(1)
-        once = Resolvent(decay)
-        self.horizon = float(np.max(once.solve(np.ones(self.steps.n)).x))
-        moved = once.solve(rounding).x
-        squares = rounding**2 + 2 * rounding * (decay @ moved)
+        rounding, once = np.where(known, rounding, 0.0), self.steps.resolvent(1)
+        self.horizon = float(np.max(once(np.ones(self.steps.n))))
+        moved = once(rounding)
+        squares = rounding**2 + 2 * rounding * (self.steps.matrix(1) @ moved)
         scale = float(np.max(squares, initial=0.0)) or 1.0
-        second = Resolvent(self.steps.matrix(2)).solve(squares / scale).x
+        second = self.steps.resolvent(2)(squares / scale)
         self.slack = 1.01 * np.maximum(moved, 0.0)
         self.slack_std = 1.01 * np.sqrt(np.maximum(second, 0.0)) * np.sqrt(scale)
         self.slack_std += self.solution.error * self.std

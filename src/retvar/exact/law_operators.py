@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from retvar.mdp import WeightedEdges
+from retvar.mdp.linear import Apply, Resolvent
 from retvar.td.jit import compiled
 
 __all__ = ["Lines", "Steps", "gather", "grid_like", "spread"]
@@ -154,6 +155,18 @@ class Steps:
         e = self.above
         where = e.state, e.next_state
         return scipy.sparse.coo_array((e.b * e.d**power, where), shape=(self.n, self.n)).tocsr()
+
+    def resolvent(self, power: int) -> Apply:
+        """(I − M)⁻¹ for this matrix; noise leads to states of the MDP alone, and is eliminated."""
+        M, k = self.matrix(power), self.states
+        to_noise, from_noise = M[:k, k:], M[k:, :k]
+        states = Resolvent((M[:k, :k] + to_noise @ from_noise).tocsr())
+
+        def solve(b: Array) -> Array:
+            x = states.solve(b[:k] + to_noise @ b[k:]).x
+            return np.append(x, b[k:] + from_noise @ x)
+
+        return solve
 
     def extremes(self, most: Array) -> tuple[Array, Array]:
         """The least and greatest X of each state, as far as `most` from 0, as steps go on."""

@@ -222,42 +222,23 @@ class HigherMoments:
     @property
     def skewness(self) -> Array:
         """Third moment / variance^1.5; NaN where the variance is 0 or the moment infinite."""
-        return skewness(self._spread, self._moment(3))
+        return shape("skewness", self._spread, self._moment(3))
 
     @property
     def kurtosis(self) -> Array:
         """Excess kurtosis, fourth moment / variance² − 3; NaN as for the skewness."""
-        return kurtosis(self._spread, self._moment(4))
-
-
-def skewness(variance: Array, third: Array) -> Array:
-    """M₃/V^1.5; NaN where V ≤ 0.
-
-    >>> skewness(np.array([4.0, 0.0]), np.array([8.0, 0.0]))
-    array([ 1., nan])
-    """
-    V = np.where(variance > 0, variance, np.nan)
-    return np.asarray(third / V / np.sqrt(V))
-
-
-def kurtosis(variance: Array, fourth: Array) -> Array:
-    """Excess kurtosis M₄/V² − 3; NaN where V ≤ 0.
-
-    >>> kurtosis(np.array([1.0, 0.0]), np.array([3.0, 0.0]))
-    array([ 0., nan])
-    """
-    V = np.where(variance > 0, variance, np.nan)
-    return np.asarray(fourth / V / V - 3)
+        return shape("kurtosis", self._spread, self._moment(4))
 
 
 def shape(name: str, variance: Array, moment: Array) -> Array:
-    """Skewness, or excess kurtosis, from the variance and its moment; NaN where V ≤ 0.
+    """Skewness M₃/V^1.5, or excess kurtosis M₄/V² − 3; NaN where V ≤ 0.
 
     >>> shape("kurtosis", np.array([1.0, 0.0]), np.array([3.0, 0.0]))
     array([ 0., nan])
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return (skewness if name == "skewness" else kurtosis)(variance, moment)
+        V = np.where(variance > 0, variance, np.nan)
+        return np.asarray(moment / V / np.sqrt(V) if name == "skewness" else moment / V / V - 3)
 
 
 def notes_on(variance: Array, skewness: Array, kurtosis: Array | None) -> NDArray[np.str_]:

@@ -45,9 +45,10 @@ MEMORY = 10  # steps that its curvature is known from
 BARRIER = 1e9  # a loss, relative to the first, where a policy has no mean or variance
 
 
-class Spot(NamedTuple):
-    """Mean and variance of the return of a policy."""
+class Candidate(NamedTuple):
+    """A policy, with the mean and variance of its return."""
 
+    pi: Array
     mean: float
     variance: float
 
@@ -55,11 +56,15 @@ class Spot(NamedTuple):
         """Mean − penalty × variance."""
         return self.mean - penalty * self.variance
 
+    def rounding(self, penalty: float) -> float:
+        """Differences of objectives that are too small to count."""
+        return TOLERANCE * (abs(self.mean) + abs(penalty) * self.variance + 1e-300)
+
 
 class Slope(NamedTuple):
-    """A spot, with the derivatives of mean and variance [state, action]; rows are not centred."""
+    """A policy, with the derivatives of mean and variance [state, action]; rows not centred."""
 
-    spot: Spot
+    at: Candidate
     mean: Array
     variance: Array
 
@@ -74,10 +79,10 @@ class Landscape:
         self.mdp, self.start = mdp, start
         self.evaluations = 0
 
-    def at(self, pi: Array) -> Spot | None:
+    def at(self, pi: Array) -> Candidate | None:
         """Mean and variance of a policy."""
         slope = self.slope(pi)
-        return None if slope is None else slope.spot
+        return None if slope is None else slope.at
 
     def slope(self, pi: Array) -> Slope | None:
         """Mean and variance with their derivatives."""
@@ -86,7 +91,8 @@ class Landscape:
             found = policy_gradient(self.mdp, Policy(pi), lam=1.0, start=self.start)
         except (InputError, ConvergenceError):  # it never ends, or hardly ever
             return None
-        return Slope(Spot(found.return_mean, found.return_variance), found.mean, found.variance)
+        at = Candidate(pi, found.return_mean, found.return_variance)
+        return Slope(at, found.mean, found.variance)
 
     def switches(self, pi: Array) -> tuple[Array, Array] | None:
         """Means and variances [state, action] if one state always takes one action.
@@ -124,10 +130,10 @@ class DenseLandscape(Landscape):
             reward_std=e.reward_std, gamma=e.gamma, lam=ones, arriving=np.ones(mdp.n_states),
         )  # fmt: skip
 
-    def at(self, pi: Array) -> Spot | None:
+    def at(self, pi: Array) -> Candidate | None:
         """Mean and variance of a policy."""
         solved = self._solve(pi)
-        return None if solved is None else self._spot(solved)
+        return None if solved is None else self._candidate(pi, solved)
 
     def slope(self, pi: Array) -> Slope | None:
         """Mean and variance with their derivatives."""
@@ -138,7 +144,7 @@ class DenseLandscape(Landscape):
         mean, variance = derivatives(
             f.edges, self.start, f.j, f.epsilon, by_action, lambda x: f.X.T @ x, lambda x: f.Z.T @ x
         )
-        return Slope(self._spot(f), mean, variance)
+        return Slope(self._candidate(pi, f), mean, variance)
 
     def switches(self, pi: Array) -> tuple[Array, Array] | None:
         """Means and variances [state, action] if one state always takes one action."""
@@ -175,9 +181,9 @@ class DenseLandscape(Landscape):
         proper = (diagonal(X) - summed(g * X[there, here]) > 1 / MAX_STEPS) & self.mdp.available
         return np.where(proper, means, -np.inf), np.where(proper, np.maximum(variances, 0), np.inf)
 
-    def _spot(self, f: _Solved) -> Spot:
+    def _candidate(self, pi: Array, f: _Solved) -> Candidate:
         m = float(self.start @ f.j)
-        return Spot(m, max(0.0, float(self.start @ (f.v + (f.j - m) ** 2))))
+        return Candidate(pi, m, max(0.0, float(self.start @ (f.v + (f.j - m) ** 2))))
 
     def _matrix(self, weights: Array, n: int) -> Array:
         """Σ weights over the edges from s to s′; where an episode ends, γ is 0."""
@@ -208,37 +214,20 @@ class DenseLandscape(Landscape):
 # ---------------------------------------------------------------------- the search
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A policy, with the mean and variance of its return."""
-
-    pi: Array
-    spot: Spot
-
-    def objective(self, penalty: float) -> float:
-        """Mean − penalty × variance."""
-        return self.spot.objective(penalty)
-
-
 def search(landscape: Landscape, pi: Array, penalty: float, tick: Tick) -> Candidate | None:
     """The best policy found from `pi`; None if `pi` never ends."""
-    spot = landscape.at(pi)
-    if spot is None:
+    first = landscape.at(pi)
+    if first is None:
         return None
-    found = _climb(landscape, Candidate(pi, spot), penalty, tick)
+    found = _climb(landscape, first, penalty, tick)
     while True:
         mixture = _polish(landscape, found, penalty, tick)
         mixture = _without_rare_actions(landscape, mixture, penalty)
         better = _climb(landscape, mixture, penalty, tick)
         gain = better.objective(penalty) - found.objective(penalty)
-        if gain <= _rounding(found.spot, penalty):
+        if gain <= found.rounding(penalty):
             return found
         found = better
-
-
-def _rounding(spot: Spot, penalty: float) -> float:
-    """Differences of objectives that are too small to count."""
-    return TOLERANCE * (abs(spot.mean) + abs(penalty) * spot.variance + 1e-300)
 
 
 def _climb(landscape: Landscape, at: Candidate, penalty: float, tick: Tick) -> Candidate:
@@ -248,14 +237,14 @@ def _climb(landscape: Landscape, at: Candidate, penalty: float, tick: Tick) -> C
         gain = _gains(landscape, at, penalty)
         action = np.argmax(gain, axis=1)
         best = np.max(gain, axis=1)
-        least = _rounding(at.spot, penalty)
+        least = at.rounding(penalty)
         order = np.argsort(-best)[: int(np.sum(best > least))]
         while order.size:
             pi = at.pi.copy()
             pi[order] = np.eye(pi.shape[1])[action[order]]
-            spot = landscape.at(pi)
-            if spot is not None and spot.objective(penalty) > at.objective(penalty) + least:
-                at = Candidate(pi, spot)
+            other = landscape.at(pi)
+            if other is not None and other.objective(penalty) > at.objective(penalty) + least:
+                at = other
                 break
             order = order[: order.size // 2]
         else:
@@ -285,7 +274,7 @@ def _polish(landscape: Landscape, at: Candidate, penalty: float, tick: Tick) -> 
     available = landscape.mdp.available
     uniform = available / available.sum(axis=1, keepdims=True)
     first = np.log(((1 - MIXED) * at.pi + MIXED * uniform)[available])
-    scale = abs(at.spot.mean) + abs(penalty) * at.spot.variance or 1.0
+    scale = abs(at.mean) + abs(penalty) * at.variance or 1.0
     best = at
 
     def policy(theta: Array) -> Array:
@@ -299,13 +288,12 @@ def _polish(landscape: Landscape, at: Candidate, penalty: float, tick: Tick) -> 
         tick()
         pi = policy(theta)
         slope = landscape.slope(pi)
-        if slope is None or not np.isfinite(slope.spot).all():
+        if slope is None or not np.isfinite(slope.at[1:]).all():
             return BARRIER, np.zeros_like(theta)
-        if slope.spot.objective(penalty) > best.objective(penalty):
-            best = Candidate(pi, slope.spot)
+        best = max(best, slope.at, key=lambda each: each.objective(penalty))
         ascent = slope.mean - penalty * slope.variance
         ascent = pi * (ascent - np.sum(pi * ascent, axis=1, keepdims=True))
-        return -slope.spot.objective(penalty) / scale, -ascent[available] / scale
+        return -slope.at.objective(penalty) / scale, -ascent[available] / scale
 
     options = {"maxiter": MAX_ITERATIONS, "maxcor": MEMORY, "ftol": 1e-16, "gtol": 1e-9}
     with np.errstate(over="ignore", invalid="ignore"):  # huge penalties
@@ -318,8 +306,9 @@ def _without_rare_actions(landscape: Landscape, at: Candidate, penalty: float) -
     for share in RARE:
         pi = np.where(at.pi < share, 0.0, at.pi)
         pi /= pi.sum(axis=1, keepdims=True)
-        spot = landscape.at(pi)
-        least = at.objective(penalty) - _rounding(at.spot, penalty)
-        if spot is not None and spot.objective(penalty) >= least:
-            return Candidate(pi, spot)
+        other = landscape.at(pi)
+        if other is not None and other.objective(penalty) >= at.objective(penalty) - at.rounding(
+            penalty
+        ):
+            return other
     return at

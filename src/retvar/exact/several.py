@@ -71,9 +71,11 @@ class SeveralReturns(Shown):
         Value of each return [reward, state].
     covariance
         Covariances of the returns [reward, reward, state], on the diagonal their variances. NaN
-        where the variance of one of both is infinite; see `note`.
+        where the variance of one of both is infinite, or not known; see `note`.
     varies
         Whether a return differs from its value at all [reward, state].
+    missing
+        What a variance is that is NaN.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class SeveralReturns(Shown):
     value: Array
     covariance: Array
     varies: Mask
+    missing: str = "infinite"
 
     @property
     def variance(self) -> Array:
@@ -115,7 +118,7 @@ class SeveralReturns(Shown):
     def note(self) -> NDArray[np.str_]:
         """Why a number is missing, for each state; empty where none is."""
         wild, still = np.isnan(self.variance), ~self.varies
-        words = "the variance of {} is infinite", "{} does not vary: no correlation"
+        words = f"the variance of {{}} is {self.missing}", "{} does not vary: no correlation"
         names, found = np.array(self.names), []
         for pair in np.stack([wild, still], axis=2).transpose(1, 2, 0):
             told = zip(words, pair, strict=True)

@@ -197,21 +197,6 @@ class Solution(HigherMoments, Shown):
         V = expect(epsilon**2 + e.reward_std**2 + rest)
         return {"q": q, "q_mean": q_mean, "q_variance": V, "q_std": np.sqrt(V)}
 
-    @property
-    def action_data(self) -> xr.Dataset:
-        """All numbers of all actions as an ``xarray.Dataset`` of [state, action].
-
-        >>> import retvar as rv
-        >>> data = rv.solve(rv.domains.complex_mdp()).action_data
-        >>> round(float(data.q_std.sel(state="s1", action=3)), 6)
-        0.243726
-        """
-        import xarray
-
-        columns = {name: (("state", "action"), x) for name, x in self._actions.items()}
-        labels = {"state": self.mdp.state_labels, "action": self.mdp.action_labels}
-        return xarray.Dataset(columns, labels)
-
     def _moment(self, order: int) -> Array:
         """A moment, or an InputError if it was not asked for."""
         if order > self.order:
@@ -345,7 +330,7 @@ class Solution(HigherMoments, Shown):
 
         >>> import retvar as rv
         >>> print(rv.solve(rv.domains.chain(lam=1)).law()["s3"].probability_below(0))
-        [0.157..., 0.159...]
+        [0.157..., 0.160...]
         """
         from retvar.exact.law import law_of
 

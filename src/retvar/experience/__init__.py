@@ -5,7 +5,7 @@ from retvar.experience.linear_worlds import from_linear_gaussian
 from retvar.experience.logs import Growing, from_table
 from retvar.experience.minari import from_minari
 from retvar.experience.moves import Moves
-from retvar.experience.stream import Counts, Experience, recorded, write_table
+from retvar.experience.stream import Counts, Experience
 
 __all__ = [
     "Counts",
@@ -16,6 +16,4 @@ __all__ = [
     "from_linear_gaussian",
     "from_minari",
     "from_table",
-    "recorded",
-    "write_table",
 ]

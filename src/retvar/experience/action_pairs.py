@@ -44,7 +44,7 @@ def by_action(experience: Experience) -> Experience:
     >>> [(t.state, t.reward, t.next_state) for t in pairs], pairs.labels
     ([(0, 1.0, 1), (1, 2.0, 2), (2, 3.0, 2)], [('a', 'go'), ('b', 'stay'), ('b', 'go')])
     """
-    inner = experience.with_actions
+    inner, low, high = experience.with_actions, experience.low, experience.high
     if experience.pairs:
         return experience
     if inner is None:
@@ -61,22 +61,22 @@ def by_action(experience: Experience) -> Experience:
                 rows.append(chunk)
         finally:  # what came before a failure is linked, too
             if len(rows):
+                experience.acted = rows
                 linked = _linked(rows, experience, found)
                 counts.rejected += Counter({NO_NEXT_ACTION: len(rows) - len(linked)})
                 yield from linked.chunks()
 
     found = replace(
-        experience, source=source, with_actions=None, pairs=True, states=None,
-        fixed_states=False, grid=None, cells="", pieces=None, label_names=(), state_names=None,
+        experience, source=source, with_actions=None, pairs=True, states=None, fixed_states=False,
+        grid=None, cells="", pieces=None, label_names=(), state_names=None,
         labels=[] if experience.width is None else None,
     )  # fmt: skip
     if experience.width is not None:
         found.width = experience.width + 1
         found.names = [*(experience.names or (f"x{i}" for i in range(experience.width))), "action"]
-        if experience.low is not None and experience.high is not None:
-            last = experience.action_count or MOST_ACTIONS
-            found.low = np.append(experience.low, -0.5)
-            found.high = np.append(experience.high, last - 0.5)
+        if low is not None and high is not None:
+            last = (experience.action_count or MOST_ACTIONS) - 0.5
+            found.low, found.high = np.append(low, -0.5), np.append(high, last)
     return found
 
 

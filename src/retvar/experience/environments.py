@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import warnings
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from retvar.experience.environment_names import environment_names
-from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import ObservationReader, experience_of, observation_reader
-from retvar.experience.policies import Chooser, action_selection, is_vec_env
+from retvar.experience.moves import LARGEST_REWARD, describe_error
+from retvar.experience.observations import ObservationReader, environment_names, experience_of
+from retvar.experience.policies import Chooser, action_selection
 from retvar.experience.stream import Experience
 from retvar.support.arguments import integer
 from retvar.support.errors import InputError
-from retvar.support.format import did_you_mean, listed
+from retvar.support.format import listed
 from retvar.td.random import seed_of
 
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
-MOST_COPIES = 10_000
-UNLIMITED = 2**63 - 1
-Copy = Callable[[Any], Any]  # of an observation
 Row = tuple[int, Any, Any, float, Any, bool, bool]
 # environment, observation, action, reward, next observation, terminated, truncated
 
@@ -46,11 +41,11 @@ def from_gymnasium(
 ) -> Experience:
     """Roll out a policy in an environment, for so many steps or episodes.
 
-    Several environments, as copies, a list or a vector environment (Gymnasium's in any autoreset
-    mode, or a ``VecEnv`` of Stable-Baselines3), are interleaved: the first transition of each, the
-    second of each, …, each with the number of its environment as ``stream`` and a seed of its own.
-    Truncation is not termination; the last transition of each environment is marked truncated if
-    its episode was not over.
+    Several environments, as copies, a list or a vector environment in any autoreset mode, are
+    interleaved: the first transition of each, the second of each, …, each with the number of its
+    environment as ``stream`` and a seed of its own. Truncation is not termination; the last
+    transition of each environment is marked truncated if its episode was not over. A reward or an
+    observation that is not finite is an error, which comes after the transitions before it.
 
     Parameters
     ----------
@@ -61,8 +56,8 @@ def from_gymnasium(
         ``"random"``; an array of actions [state] or of probabilities [state, action]; a
         :class:`retvar.Policy`; a function of a single observation; or an object with
         ``predict(observation)``, as Stable-Baselines3's models are: these choose the actions of all
-        environments in one call. ``"sb3:PPO:model.zip"`` loads such a model; loading can run code
-        in the file, so name only files that you trust.
+        environments in one call, from normalised observations where they learned from these.
+        ``"sb3:PPO:model.zip"`` loads such a model, which can run code in the file.
     steps, episodes
         Total number: give one of them. Each environment runs the same number of episodes (the first
         ones one more where they do not divide), so that short ones are not preferred.
@@ -79,99 +74,66 @@ def from_gymnasium(
     >>> lake = from_gymnasium("FrozenLake-v1", steps=1_000, seed=1)
     >>> sum(len(part["reward"]) for part in lake.chunks()), lake.states, lake.grid
     (1000, 16, (4, 4))
-    >>> from_gymnasium("FrozenLake-v7", steps=10)
-    Traceback (most recent call last):
-    ...
-    retvar.InputError: environment = FrozenLake-v7: unknown to Gymnasium; did you mean
-    FrozenLake-v1? cannot be made:...
     """
     if (steps is None) == (episodes is None):
         found = "neither" if steps is None else "both"
         raise InputError("steps, episodes", found, "give one of them: how long to go on")
-    most = UNLIMITED if steps is None else integer("steps", steps, 1)
-    in_all = UNLIMITED if episodes is None else integer("episodes", episodes, 1)
+    most = sys.maxsize if steps is None else integer("steps", steps, 1)
+    in_all = sys.maxsize if episodes is None else integer("episodes", episodes, 1)
     chunk = integer("chunk", chunk, 1)
-    several = _Environments(env, envs, options)
-    reader, n = observation_reader(several.spaces[0]), several.count
+    make, vector = make_copies(env, envs, options), is_vector(env)
+    opened = make() if make else list(env) if isinstance(env, list | tuple) else [env]
+    spaces = _spaces(opened, vector)
+    reader, n = ObservationReader(spaces[0]), int(env.num_envs) if vector else len(opened)
     children = np.random.SeedSequence(int(seed_of(seed))).spawn(n)
     seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
-    described, chooser = action_selection(
-        policy, env, several.spaces, reader, seed, [own for _, own in seeds], deterministic
+    described, begin = action_selection(
+        policy, spaces, reader, seed, [own for _, own in seeds], deterministic
     )
 
-    def rows(acting: bool) -> Iterator[Chunk]:
+    def parts() -> Iterator[list[Row]]:
+        if make and not opened:
+            opened.extend(make())
         left = [in_all // n + (i < in_all % n) for i in range(n)]
-        rounds = several.rounds(chooser(), reader.copy, [own for own, _ in seeds], left)
-        names = {name for name, on in (("stream", n > 1), ("action", acting)) if on}
+        step = _vector if vector else _singles
+        rows = step(opened, begin(), reader, [first for first, _ in seeds], left)
         try:
-            yield from _columns(_in_turn(rounds, left, most), chunk, reader, names)
+            yield from _parts(_in_turn(rows, left, most, reader), chunk)
         finally:
-            several.close()
+            while make and opened:
+                opened.pop().close()
 
-    names = environment_names(several.name, several.inner, reader)
+    def columns(part: list[Row]) -> dict[str, Any]:
+        stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
+        return {
+            "state": reader.column(state), "action": action, "reward": np.array(reward),
+            "next_state": reader.column(after), "terminated": np.array(ended),
+            "truncated": np.array(cut), **({"stream": np.array(stream)} if n > 1 else {}),
+        }  # fmt: skip
+
+    name, inner = _name(opened[0], vector)
+    name += f" × {n}" if n > 1 else ""
+    about = environment_names(name, inner, reader)
     return experience_of(
-        several.name, rows, reader, several.spaces[1], policy=described, length=steps, **names
+        name, parts, columns, reader, spaces[1], policy=described, length=steps, **about
     )
 
 
-class _Environments:
-    """A list of single environments, or a vector environment; only those made here are closed."""
-
-    def __init__(self, env: Any, copies: int | None, options: dict[str, Any]) -> None:
-        import gymnasium
-
-        self._make, self.vector = make_copies(env, copies, options), is_vector(env)
-        given = list(env) if isinstance(env, list | tuple) else [env]
-        self.envs = self._make() if self._make else given
-        wrong = [x for x in self.envs if not (self.vector or isinstance(x, gymnasium.Env))]
-        if wrong or not self.envs:
-            raise InputError("environment", [*wrong, "an empty list"][0], ENVIRONMENT)
-        if len(set(map(id, self.envs))) < len(self.envs):
-            raise InputError("environment", "one of them twice", "each must be a separate object")
-        first, several = self.envs[0], self.vector and not is_vec_env(env)
-        self.spaces: list[Any] = []
-        for name in ("observation_space", "action_space"):
-            for other in self.envs:
-                if getattr(other, name) != getattr(first, name):
-                    raise InputError(name, getattr(other, name), "must be that of the first one")
-            self.spaces.append(getattr(first, f"{'single_' * several}{name}"))
-        self.count = int(env.num_envs) if self.vector else len(self.envs)
-        inside = (getattr(env.unwrapped, "envs", None) or [None]) if self.vector else [first]
-        self.inner = getattr(inside[0], "unwrapped", None)  # without wrappers, if it can be reached
-        spec = getattr(first, "spec", None) or getattr(self.inner, "spec", None)
-        word = spec.id if spec is not None else type(self.inner or first.unwrapped).__name__
-        self.name = f"gymnasium:{word}" + (f" × {self.count}" if self.count > 1 else "")
-        if several:
-            _autoreset_mode(env)
-
-    def rounds(self, act: Chooser, copy: Copy, seeds: list[int], left: list[int]) -> Iterator[Row]:
-        """Transitions, for ever; environments are made again if they have been closed."""
-        if not self.vector:
-            self.envs = self.envs or (self._make() if self._make else [])
-            return _singles(self.envs, act, copy, seeds, left)
-        return (_vec_env if is_vec_env(self.envs[0]) else _vector)(self.envs[0], act, copy, seeds)
-
-    def close(self) -> None:
-        while self._make is not None and self.envs:
-            self.envs.pop().close()
+# ------------------------------------------------------------------ making
 
 
 def is_vector(env: Any) -> bool:
-    """Whether an environment is a vector environment, of either kind."""
+    """Whether an environment is a vector environment."""
     import gymnasium
 
-    return isinstance(env, gymnasium.vector.VectorEnv) or is_vec_env(env)
+    return isinstance(env, gymnasium.vector.VectorEnv)
 
 
 def make_copies(
     env: Any, copies: int | None, options: dict[str, Any]
 ) -> Callable[[], list[Any]] | None:
-    """A function that makes environments from an id or a function; None for a given environment.
-
-    >>> [type(env.unwrapped).__name__ for env in make_copies("CartPole-v1", 2, {})()]
-    ['CartPoleEnv', 'CartPoleEnv']
-    """
-    number = 1 if copies is None else integer("envs", copies, 1, MOST_COPIES)
+    """A function that makes environments from an id or a function; None for a given environment."""
+    number = 1 if copies is None else integer("envs", copies, 1)
     if isinstance(env, str):
         return lambda: [_make_environment(env, options) for _ in range(number)]
     if options:
@@ -184,155 +146,126 @@ def make_copies(
 
 
 def _make_environment(name: str, options: dict[str, Any]) -> Any:
-    """Call ``gymnasium.make``; the error for an unknown id suggests a similar one."""
     import gymnasium
 
-    if name.startswith("retvar/"):
-        importlib.import_module("retvar.mdp.linear_gaussian.environment")  # registers it
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error names outdated versions
-            return gymnasium.make(name, **options)
+        return gymnasium.make(name, **options)
     except Exception as error:  # an environment may raise anything
         remedy = f"cannot be made: {describe_error(error)}"
-        if name not in gymnasium.registry:
-            remedy = f"unknown to Gymnasium; {did_you_mean(name, gymnasium.registry)}{remedy}"
         raise InputError("environment", name, remedy) from None
+
+
+def _spaces(envs: list[Any], vector: bool) -> list[Any]:
+    """The spaces of single observations and actions, which environments have in common."""
+    import gymnasium
+
+    for env in envs or ["an empty list"]:
+        if not (vector or isinstance(env, gymnasium.Env)):
+            raise InputError("environment", env, ENVIRONMENT)
+    if len(set(map(id, envs))) < len(envs):
+        raise InputError("environment", "one of them twice", "each must be a separate object")
+    names = [f"{'single_' * vector}{kind}_space" for kind in ("observation", "action")]
+    found = [[getattr(env, name) for name in names] for env in envs]
+    for each in found:
+        if each != found[0]:
+            raise InputError("environment", each, "must have the spaces of the first one")
+    return found[0]
+
+
+def _name(env: Any, vector: bool) -> tuple[str, Any]:
+    """The name of an environment, and what is inside all wrappers, as far as it can be reached."""
+    inner = env.unwrapped
+    if vector and getattr(inner, "envs", None):
+        inner = inner.envs[0].unwrapped
+    spec = getattr(env, "spec", None) or getattr(inner, "spec", None)
+    return f"gymnasium:{type(inner).__name__ if spec is None else spec.id}", inner
 
 
 # ------------------------------------------------------------------ stepping
 
 
-def _in_turn(rows: Iterator[Row], left: list[int], most: int) -> Iterator[Row]:
-    """Rows in turn: first one of each environment, then another of each, `most` in all.
+def _in_turn(
+    rows: Iterator[Row], left: list[int], most: int, reader: ObservationReader
+) -> Iterator[Row]:
+    """Rows in turn, read: first one of each environment, then another of each, `most` in all.
 
     `left` are the numbers of episodes wanted of each, and of those still to come.
     """
-    turn, queues = 0, [deque[Row]() for _ in left]
-    for new in rows:
-        if left[new[0]]:
-            queues[new[0]].append(new)
-        while queues[turn]:
-            row = queues[turn].popleft()
-            yield row
+    queues = [deque[Row]() for _ in left]
+    for turn, queue in itertools.cycle(enumerate(queues)):
+        while left[turn] and not queue:
+            new = next(rows)
+            if left[new[0]]:
+                queues[new[0]].append(new)
+        if left[turn]:
+            i, state, action, reward, after, ended, cut = queue.popleft()
+            if not abs(reward) <= LARGEST_REWARD:
+                raise ValueError(f"the reward is {reward}")
+            state = reader.read(state)
+            after = state if ended else reader.read(after)
+            last = most <= len(left) and not ended
+            yield i, state, action, reward, after, ended, cut or last
             most -= 1
-            left[turn] -= row[5] or row[6]
-            if not left[turn]:
-                queues[turn].clear()  # its later steps are not asked for
+            left[turn] -= ended or cut
             if not most or not any(left):
                 return
-            turn = next(k % len(left) for k in itertools.count(turn + 1) if left[k % len(left)])
+
+
+def _parts(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    """Rows in lists of `size`; those before an error come before it."""
+    while True:
+        part: list[Row] = []
+        try:
+            part.extend(itertools.islice(rows, size))
+        finally:
+            if part:
+                yield part
+        if len(part) < size:
+            return
 
 
 def _singles(
-    envs: list[Any], act: Chooser, copy: Copy, seeds: list[int], left: list[int]
+    envs: list[Any], act: Chooser, reader: ObservationReader, seeds: list[int], left: list[int]
 ) -> Iterator[Row]:
     """Step single environments in turn, each as long as episodes of it are `left`."""
-    current = [copy(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds, strict=True)]
+    current = [reader.copy(env.reset(seed=s)[0]) for env, s in zip(envs, seeds, strict=True)]
     while True:
-        live = [i for i, n in enumerate(left) if n]
-        for i, action in zip(live, act(current, live), strict=True):
+        actions = act({i: current[i] for i, n in enumerate(left) if n})
+        for i, action in actions.items():
             after, reward, ended, cut, _ = envs[i].step(action)
-            after, reward = copy(after), np.nan if reward is None else float(reward)
-            yield i, current[i], action, reward, after, bool(ended), bool(cut)
+            after = reader.copy(after)
+            yield i, current[i], action, float(reward), after, bool(ended), bool(cut)
             over = (ended or cut) and left[i]
-            current[i] = copy(envs[i].reset()[0]) if over else after
+            current[i] = reader.copy(envs[i].reset()[0]) if over else after
 
 
-def _vector(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
-    """Step a vector environment of Gymnasium; steps that only reset are left out."""
+def _vector(
+    envs: list[Any], act: Chooser, reader: ObservationReader, seeds: list[int], _: Any
+) -> Iterator[Row]:
+    """Step a vector environment; steps that only reset are left out."""
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
     def split(batch: Any) -> list[Any]:
-        return [copy(part) for part in iterate(env.observation_space, batch)]
+        return [reader.copy(part) for part in iterate(env.observation_space, batch)]
 
-    mode, n, space = _autoreset_mode(env), int(env.num_envs), env.single_action_space
+    env, n, space = envs[0], len(seeds), envs[0].single_action_space
+    mode, over = AutoresetMode(env.metadata.get("autoreset_mode")), np.zeros(n, dtype=bool)
     single = hasattr(env.unwrapped, "env_fns") or hasattr(env.unwrapped, "envs")
     current = split(env.reset(seed=seeds if single else seeds[0])[0])
-    actions, over = [None] * n, np.zeros(n, dtype=bool)
+    actions: list[Any] = [None] * n
     while True:
         if mode is AutoresetMode.DISABLED and over.any():
-            fresh = split(env.reset(options={"reset_mask": over.copy()})[0])
-            current = [fresh[i] if over[i] else current[i] for i in range(n)]
+            current = split(env.reset(options={"reset_mask": over})[0])
         resets = over & (mode is AutoresetMode.NEXT_STEP)
-        live = np.flatnonzero(~resets).tolist()  # a step that only resets ignores its action
-        for i, action in zip(live, act(current, live), strict=True):
-            actions[i] = action
+        chosen = act({i: current[i] for i in np.flatnonzero(~resets).tolist()})
+        for i, action in chosen.items():
+            actions[i] = action  # a step that only resets ignores its action
         batch = concatenate(space, actions, create_empty_array(space, n))
         observations, rewards, ends, cuts, infos = env.step(batch)
         observations, over = split(observations), np.logical_or(ends, cuts)
-        for i in live:
+        for i, action in chosen.items():
             final = over[i] and mode is AutoresetMode.SAME_STEP
-            after = copy(infos["final_obs"][i]) if final else observations[i]
-            yield i, current[i], actions[i], float(rewards[i]), after, bool(ends[i]), bool(cuts[i])
+            after = reader.copy(infos["final_obs"][i]) if final else observations[i]
+            yield i, current[i], action, float(rewards[i]), after, bool(ends[i]), bool(cuts[i])
         current = observations
-
-
-def _vec_env(env: Any, act: Chooser, copy: Copy, seeds: list[int]) -> Iterator[Row]:
-    """Step a vector environment of Stable-Baselines3.
-
-    A finished episode is reset within its last step, which brings the observation before the reset,
-    and whether a limit of time has cut it off, as information.
-    """
-    env.seed(seeds[0])  # environment i has this seed + i
-    current = list(map(copy, env.reset()))
-    while True:
-        actions = list(act(current, range(len(current))))
-        batch, rewards, dones, infos = env.step(np.array(actions))
-        observations = list(map(copy, batch))
-        for i, (over, info) in enumerate(zip(map(bool, dones), infos, strict=True)):
-            after = copy(info["terminal_observation"]) if over else observations[i]
-            cut = over and bool(info.get("TimeLimit.truncated", False))
-            yield i, current[i], actions[i], float(rewards[i]), after, over and not cut, cut
-        current = observations
-
-
-def _autoreset_mode(env: Any) -> Any:
-    """The autoreset mode of a vector environment, which must be in its metadata."""
-    from gymnasium.vector import AutoresetMode
-
-    given, modes = env.metadata.get("autoreset_mode"), {mode.value: mode for mode in AutoresetMode}
-    if given not in {*modes, *AutoresetMode}:
-        remedy = f"must say how it resets: one of {', '.join(modes)}"
-        raise InputError('metadata["autoreset_mode"]', given, remedy)
-    return AutoresetMode(given)
-
-
-def _columns(
-    rows: Iterator[Row], size: int, reader: ObservationReader, names: set[str]
-) -> Iterator[Chunk]:
-    """Rows as columns, with those of `names`; rows before an error come before it."""
-
-    def read(row: Row) -> Row:
-        i, state, action, reward, after, *over = row
-        state = reader.read(state)
-        return i, state, action, reward, state if over[0] else reader.read(after), *over
-
-    def columns(part: list[Row]) -> Chunk:
-        stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
-        found: Chunk = {
-            "state": reader.column(state), "reward": np.array(reward),
-            "next_state": reader.column(after), "terminated": np.array(ended),
-            "truncated": np.array(cut),
-        }  # fmt: skip
-        if "stream" in names:
-            found["stream"] = np.array(stream, dtype=np.int64)
-        if "action" in names:
-            found["action"] = np.array(action, dtype=np.int64).reshape(len(part))
-        return found
-
-    while True:
-        part: list[Row] = []
-        try:
-            part.extend(itertools.islice(map(read, rows), size))
-        finally:
-            if part:
-                try:
-                    found = columns(part)
-                except KeyboardInterrupt:  # the rows come all the same
-                    yield columns(part)
-                    raise
-                yield found
-        if len(part) < size:
-            return

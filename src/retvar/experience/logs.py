@@ -1,28 +1,535 @@
-"""Experience from logs: files, tables and data frames."""
+"""Logs to moves: one query casts, a second says why a row is left out and sorts, a third links."""
 
 from __future__ import annotations
 
+import math
 import time as clock
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from retvar.experience.linking import Log
-from retvar.experience.moves import Moves, Workspace
-from retvar.experience.roles import Roles, find_roles
-from retvar.experience.stream import Counts, Experience
-from retvar.experience.suspicions import first_doubts
-from retvar.experience.tables import Reading, open_table, paths_of
-from retvar.experience.target_policy import TargetPolicy
-from retvar.experience.target_policy import target_policy as make_policy
+from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, selected
+from retvar.experience.roles import HOLDS, MOST_STATES, ROLES, Roles, find_roles
+from retvar.experience.stream import ABOUT, Counts, Experience
+from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT, first_doubts
+from retvar.experience.tables import ABSENT, Reading, Table, open_table, paths_of, torn_lines
+from retvar.experience.target_policy import TargetPolicy, compared, plain
 from retvar.support import arguments
 from retvar.support.arguments import choice, flag, is_integer
 from retvar.support.errors import InputError
+
+BETWEEN = chr(31)  # separates the parts of labels of several columns
+MOST_NAMED = 1_000  # states in which rewards are missing
+PROBABILITY = "must be a probability"
+NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
+UNREADABLE = "{} in {:,} rows, rarely at random; {}, correct the rows, or say on_error='skip'"
+NUMBERS = "say thousands=',' or decimal=',' if numbers are written so"
+DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
+
+
+@dataclass
+class Log:
+    """A log in a database, and how it is read: `rows` are cast, then `sorted`, then linked."""
+
+    table: Table
+    roles: Roles
+    policy: TargetPolicy | None = None
+    on_error: str | None = None
+    keep_duplicates: bool = False
+    labels: list[Any] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
+
+    def moves(self, counts: Counts, *, acting: bool = False) -> Moves:
+        """Read all rows and link them; `counts` then says which were left out."""
+        self.work, self.counts, self.acting = self.table.work, counts, acting
+        self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
+        self.states = [f"s{k}" for k in range(max(self.width, 1))]
+        self.after = [f"z{k}" for k in range(max(self.width, 1))]
+        self._cast()
+        self._judge_and_sort()
+        if self.roles.time:
+            self._count_duplicates()
+        return self._link()
+
+    def entities(self) -> list[int]:
+        """A number for each entity whose rows are linked, which is equal in all pieces of a log."""
+        r = self.roles
+        if r.next_state or not (r.entity or r.time):
+            return []
+        key = f"hash({self.table.sql(r.entity).text if r.entity else 0})"
+        query = " UNION ".join(f"SELECT {key} FROM {part}" for part in self.table.parts)
+        return [each for (each,) in self.table.work.all(f"SELECT DISTINCT * FROM ({query})")]
+
+    # -------------------------------------------------------------- cast
+
+    def _cast(self) -> None:
+        """Cast every column to the type of its role.
+
+        Rows have even numbers; a line that is no row stands before the row that follows it.
+        """
+        columns = ", ".join(f"{sql} AS {name}" for name, sql in self._columns().items())
+        self.starts: list[int] = []  # rows before each file
+        self.torn, first = 0, 0
+        torn_lines(self.work)  # forget those of a first look
+        for file, part in enumerate(self.table.parts):  # the order of a union is not theirs
+            start = "INSERT INTO rows" if file else "CREATE OR REPLACE TEMP TABLE rows AS"
+            self.work.execute(
+                f"{start} SELECT 2 * (row_number() OVER () - 1 + {first}) AS n, "
+                f"{file}::UINTEGER AS file, false AS torn, {columns} FROM {part}"
+            )
+            lines = np.array(torn_lines(self.work), dtype=np.int64)
+            before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
+            self.work.insert("INSERT INTO rows (n, torn)", {"n": before}, "n, true")
+            self.starts.append(first)
+            self.torn += lines.size
+            first = self.work.one("SELECT count(*) FROM rows") - self.torn
+
+    def _columns(self) -> dict[str, str]:
+        """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0.
+
+        `named` are the columns of the log whose entries are judged.
+        """
+        r, t = self.roles, self.table
+        self.named = {name: getattr(r, name) for name in ROLES if getattr(r, name)}
+        if not (self.acting or self.policy):
+            self.named.pop("action", None)
+        self.named |= {f"other{k}": name for k, name in enumerate(r.others)}
+        columns, numbers = {"terminated": "false", "truncated": "false"}, dict[str, str]()
+        for name, column in self.named.items():
+            cast = HOLDS[_role(name).holds].cast
+            columns[name] = getattr(t.sql(column, r.dates), cast)
+            numbers |= {column: columns[name]} if cast in ("number", "time") else {}
+        if r.kind != "label":
+            numbers |= {name: t.sql(name).number for name in (*r.state, *r.next_state)}
+        columns |= dict.fromkeys(self.after, "NULL")
+        for names, states in ((self.states, r.state), (self.after, r.next_state)):
+            columns |= zip(names, self._state(states), strict=False)
+        if r.time:
+            simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
+            columns["equal"] = f"hash({', '.join(simple)})"
+        self.texts = [x for x in numbers if t.kind(x) == "text"]
+        if self.texts:  # the number of the column whose text cannot be read
+            columns["unreadable"] = _case(
+                f"{numbers[x]} IS NULL AND lower({t.sql(x).text}) NOT IN {ABSENT}"
+                for x in self.texts
+            )
+        return columns
+
+    def _state(self, columns: list[str]) -> list[str]:
+        """SQL for a state: a number, a label as text, or numbers."""
+        sql = [self.table.sql(column) for column in columns]
+        if not columns or self.width:
+            return [each.finite for each in sql]
+        if self.roles.kind == "label":
+            return [f" || chr({ord(BETWEEN)}) || ".join(each.label for each in sql)]
+        value = sql[0].whole if self.roles.states is None else sql[0].codes
+        most = (self.roles.states or MOST_STATES) - 1
+        return [f"CASE WHEN {value} BETWEEN 0 AND {most} THEN {value}::INTEGER END"]
+
+    # -------------------------------------------------------------- judge and sort
+
+    def _checks(self) -> list[tuple[str, str, str, str]]:
+        """Conditions, the most important first; a row is counted under the first that holds.
+
+        Each with the reason, the column that shows it, and the remedy where it is an error.
+        """
+        r, b, named = self.roles, self.roles.behaviour, self.named
+        refused = "" if self.on_error else UNREADABLE
+        found = [("torn", "wrong number of fields", r.reward, "")]
+        for k, name in enumerate(self.texts):
+            what = "time" if name == r.time else "number"
+            found.append((f"unreadable = {k}", f"{name} is no {what}", name, refused))
+        if b:
+            ratio = "target / behaviour"
+            never = f"target IS NOT NULL AND (behaviour = 0 OR NOT isfinite({ratio}))"
+            small = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
+            found += [
+                ("behaviour NOT BETWEEN 0 AND 1", "", b, PROBABILITY),
+                ("target NOT BETWEEN 0 AND 1", "", r.target or b, PROBABILITY),
+                (never, "", b, NEVER),
+                (f"{ratio} > {LARGEST_RATIO!r}", small, b, ""),
+            ]
+        for name, column in named.items():
+            holds, (least, most) = HOLDS[_role(name).holds], _role(name).bounds
+            found.append((holds.wrong.format(name), f"{column} {holds.reason}", column, ""))
+            if least > -math.inf:
+                outside = f"{column} is not within [{least:g}, {most:g}]"
+                found.append((f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column, ""))
+        wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
+        if r.kind != "number":
+            wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
+        found.append((_any_null(self.states), f"state {wrong}", r.state[0], ""))
+        if r.next_state:
+            lacking = f"({_any_null(self.after)}) AND NOT terminated"
+            found.append((lacking, f"next_state {wrong}", r.next_state[0], ""))
+        if self.policy:
+            found.append(("target IS NULL", "the target policy has no probability", b, ""))
+        return found
+
+    def _judge_and_sort(self) -> None:
+        """Say why a row cannot be used, and count it; order rows by entity and time."""
+        r, source, checks = self.roles, "rows", self._checks()
+        if self.policy is not None:
+            self._ask(self.policy)
+            source += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
+        keys = [name for name in ("entity", "time") if getattr(r, name)]
+        order = ", ".join([*keys, "n"]) if keys or self.policy or self.torn else ""
+        if r.entity:
+            self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
+            if not r.time and self.work.one("SELECT count(*) > count(entity) FROM rows"):
+                order = "last_value(entity IGNORE NULLS) OVER (ORDER BY n), n"  # of the row before
+        ratio = ", target / behaviour AS rho" if r.behaviour else ""
+        why = _case(where for where, *_ in checks)
+        self.work.execute(
+            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *, {why} AS why{ratio} FROM {source} "
+            + f"ORDER BY {order}" * bool(order)
+        )
+        self.work.execute("DROP TABLE rows")
+        found = self.work.all(
+            "SELECT why, count(*), min(n) FROM sorted WHERE why IS NOT NULL GROUP BY why ORDER BY 3"
+        )
+        for why, times, n in found:
+            self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", times, n)
+
+    def _ask(self, policy: TargetPolicy) -> None:
+        """A table of probabilities under the target policy, which is asked once for each pair."""
+        names = [*self.states, "action"]
+        keys = ", ".join(names)
+        self.work.execute(
+            f"""CREATE OR REPLACE TEMP TABLE asked AS SELECT {keys}, count(*) AS times FROM rows
+            WHERE NOT ({_any_null(names)}) GROUP BY ALL ORDER BY min(n);
+            CREATE OR REPLACE TEMP TABLE retvar_policy AS
+            SELECT {keys}, NULL::DOUBLE AS target FROM asked LIMIT 0"""
+        )
+        for part in Moves(self.work, "asked", dict.fromkeys([*names, "times"], 0)):
+            states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
+            if not self.width:
+                states = [self._name(s) for s in part["s0"].tolist()]
+            actions = [plain(self._label(a, [self.roles.action])) for a in part["action"].tolist()]
+            if policy.rows is not None and not self.width:
+                self.counts.policy = policy.rows
+                for s, a, times in zip(states, actions, part["times"].tolist(), strict=True):
+                    self.counts.taken[compared(s), compared(a)] += times
+            part["p"] = policy.ask(states, actions)
+            self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
+
+    def _leave_out(self, check: Any, rows: str, times: int, n: int) -> None:
+        """Count rows that are left out; refuse what is impossible or cannot be read."""
+        where, reason, column, remedy = check
+        if remedy or self.on_error == "raise":
+            ways = DATES if column == self.roles.time else NUMBERS
+            remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
+            raise InputError(*self._value(column, n), remedy)
+        if where.startswith("unreadable"):
+            reason += f", such as {self._value(column, n)[1]!r}"
+        self.counts.rejected[reason] += times
+        if reason == f"{self.roles.reward} {HOLDS['number'].reason}" and not self.width:
+            states = self.work.all(
+                f"SELECT s0, count(*) AS k {rows} GROUP BY s0 ORDER BY k DESC, min(n) "
+                f"LIMIT {MOST_NAMED}"
+            )
+            named = {None if s is None else self._name(s): k for s, k in states}
+            self.counts.missing_rewards.update(named)
+
+    def _value(self, column: str, n: int) -> tuple[str, Any]:
+        """Where a row of the log is, and what it holds."""
+        file = int(np.searchsorted(self.starts, n // 2, side="right")) - 1
+        row, part = n // 2 - self.starts[file], self.table.parts[file]
+        query = f"SELECT {quoted(column)}::VARCHAR FROM {part} LIMIT 1 OFFSET {row}"
+        name = self.table.files[file] if self.table.files else self.table.name
+        return f"{name}, row {row + 1:,}: {column}", self.work.one(query)
+
+    def _count_duplicates(self) -> None:
+        """Remove rows that equal another of their entity and time; count ties in time."""
+        keys = [name for name in ("entity", "time") if getattr(self.roles, name)]
+        same, after = (
+            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in keys)
+            for ahead in ("lag", "lead")
+        )
+        tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted"
+        self.work.execute(
+            f"""CREATE OR REPLACE TEMP TABLE again AS SELECT n FROM ({tied})
+            WHERE (tied OR next) AND why IS NULL
+            QUALIFY row_number() OVER (PARTITION BY {", ".join(keys)}, equal ORDER BY n) > 1"""
+        )
+        twice = self.work.one("SELECT count(*) FROM again")
+        self.counts.duplicates += twice
+        if twice and not self.keep_duplicates:
+            self.counts.rejected[DUPLICATE] += twice
+            self.work.execute("DELETE FROM sorted WHERE n IN (SELECT n FROM again)")
+        self.counts.ties += self.work.one(f"SELECT count(*) FILTER (tied) FROM ({tied})")
+
+    # -------------------------------------------------------------- link
+
+    def _link(self) -> Moves:
+        """Give each row the state of the next one, where that goes on from it.
+
+        An episode is cut where the next row is of another one, is left out, or has another state
+        than the next state that is logged. Rows without a next state are left out, except those of
+        pairs, whose action counts.
+        """
+        r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
+        codes: dict[str, str] = {}
+        if r.kind == "label":
+            codes |= self._numbered(self.labels, r.state, "s0", *["z0"] * bool(r.next_state))
+        if self.acting:
+            codes |= self._numbered(self.actions, [r.action], "action")
+        coded = f"REPLACE ({', '.join(f'{sql} AS {name}' for name, sql in codes.items())})"
+        near = [name for name in ("entity", "episode") if getattr(r, name)]
+        near += ["file"] * (not (r.entity or r.time))
+        same = " AND ".join(
+            ["lead(n) OVER () IS NOT NULL", *(f"lead({x}) OVER () = {x}" for x in near)]
+        )
+        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
+        follows = "CASE WHEN same AND NOT truncated THEN lead({}) OVER () END"
+        after = [f"coalesce({z}, {follows.format(s)}) AS {z}" for s, z in pairs]
+        gone = f"NOT terminated AND ({_any_null(self.after)})"
+        over = "truncated OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
+        others = [name for name in self.named if name.startswith("other")]
+        columns = {
+            "state": self.states, "reward": ["reward", *others],
+            "next_state": [f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END"
+                           for s, z in pairs],
+            "terminated": ["terminated"], "truncated": [over],
+        }  # fmt: skip
+        columns |= {name: [name] for name in ("rho", "gamma", "lam") if getattr(r, name)}
+        columns |= {"rho": ["rho"]} if r.behaviour else {}
+        columns |= {"action": ["action"]} if self.acting else {}
+        widths = {name: self.width * name.endswith("state") for name in columns}
+        widths["reward"] = len(others) + 1 if others else 0
+        name = "acting_moves" if self.acting else "moves"
+        self.work.execute(
+            f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
+            coded AS (SELECT * {coded * bool(codes)} FROM sorted
+                      {"WHERE time IS NOT NULL" * bool(r.time)}),
+            ahead AS (SELECT *, coalesce({same}, false) AS same,
+                      coalesce({differ}, false) AS differ FROM coded),
+            linked AS (SELECT * REPLACE ({", ".join(after)}) FROM ahead),
+            kept AS (SELECT *, {gone} AND NOT {self.acting} AS dropped FROM linked),
+            marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
+                       AS lost_next FROM kept)
+            SELECT {selected(columns, widths)},
+            differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
+            FROM marked WHERE why IS NULL AND NOT dropped"""
+        )
+        found = Moves(self.work, name, widths)
+        lost = self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
+        times = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
+        self.work.execute("DROP TABLE sorted")
+        self.counts.rejected += Counter({NO_NEXT: lost})
+        self.counts.unmarked_ends += Counter({MISMATCH: times})
+        return found
+
+    def _numbered(self, labels: list[Any], given: list[str], *names: str) -> dict[str, str]:
+        """SQL for labels as numbers, in the order of their appearance.
+
+        They are those in a column and, of rows that are no end, in the next. `labels` of an earlier
+        log keep their numbers; new ones are added.
+        """
+        query = f"SELECT {names[0]} AS x, n AS k FROM sorted"
+        if len(names) > 1:
+            query += f" UNION ALL SELECT {names[1]}, n + 1 FROM sorted WHERE terminated IS NOT true"
+        query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
+        found = {label: f"{BETWEEN}{k}" for k, label in enumerate(labels)}
+        found |= {self._label(x, given): x for (x,) in self.work.all(query)}
+        if len(found) > MOST_STATES:
+            remedy = "too many to be states; name columns of numbers as observations"
+            raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
+        labels[:], kind = found, f"enum_{names[0]}"
+        texts = {"x": np.array([*found.values()], dtype=object)}
+        self.work.insert(
+            f"DROP TYPE IF EXISTS {kind}; CREATE OR REPLACE TEMP TABLE texts AS", texts
+        )
+        self.work.execute(f"CREATE TYPE {kind} AS ENUM (SELECT x FROM texts)")
+        return {name: f"enum_code(TRY_CAST({name} AS {kind}))::INTEGER" for name in names}
+
+    def _label(self, text: Any, columns: list[str]) -> Any:
+        """The label that a text in the database stands for; of several columns, a tuple."""
+        if len(columns) > 1:
+            return tuple(plain(part) for part in text.split(BETWEEN))
+        kind = self.table.kind(columns[0])
+        if kind == "flag":
+            return text == "true"
+        return int(text) if kind == "whole" else plain(float(text)) if kind == "number" else text
+
+    def _name(self, state: Any) -> Any:
+        """The label of a state in a table."""
+        return self._label(state, self.roles.state) if self.roles.kind == "label" else state
+
+
+def _role(name: str) -> Any:
+    return ROLES.get(name, ROLES["reward"])  # others are rewards, too
+
+
+def _any_null(names: list[str]) -> str:
+    return " OR ".join(f"{name} IS NULL" for name in names)
+
+
+def _case(conditions: Iterable[str]) -> str:
+    """SQL for the number of the first condition that holds."""
+    cases = " ".join(f"WHEN {where} THEN {k}" for k, where in enumerate(conditions))
+    return f"(CASE {cases} END)::UTINYINT"
+
+
+# ------------------------------------------------------------------ what users call
+
+
+def from_table(
+    source: Any,
+    *,
+    state: str | Sequence[str] = "state",
+    action: str = "action",
+    reward: str | Sequence[str] = "reward",
+    cost: str | None = None,
+    next_state: str | Sequence[str] = "next_state",
+    terminated: str | bool = "terminated",
+    truncated: str = "truncated",
+    entity: str | bool | None = None,
+    time: str | None = None,
+    episode: str | bool | None = None,
+    gamma: str | None = None,
+    lam: str | None = None,
+    behaviour: str | None = None,
+    target: str | None = None,
+    target_policy: Any = None,
+    rho: str | None = None,
+    on_error: str | None = None,
+    duplicates: str = "drop",
+    force: bool = False,
+    states: int | str | None = None,
+    encoding: str | None = None,
+    decimal: str = ".",
+    thousands: str = "",
+    day_first: bool = False,
+    memory: str | None = None,
+) -> Experience:
+    """Read logged transitions, one per row.
+
+    Rows of an entity follow one another, in the order of the log or of `time`. Where they do not
+    (another episode begins, a row is left out, the next state is not the next row's state), the row
+    before is marked truncated. Columns are found under the names of the arguments, except those
+    that change what is estimated (γ, λ, ρ, probabilities) and `time`: these are used only where
+    they are named. Rows are numbered from 1, without the header. ``experience.understood`` says in
+    one line what was read, ``experience.warnings`` lists signs that it was not what was meant.
+
+    Parameters
+    ----------
+    source
+        Path or pattern of ``.parquet``, ``.csv`` or ``.csv.gz`` files, a folder, a list of paths,
+        or a table: a mapping of columns, a DataFrame of pandas or polars, a ``pyarrow.Table``.
+    state, next_state
+        One column: whole numbers are states, fractions observations, all else labels. Several (or
+        ``state_0``, ``state_1``, …): observations; where one holds text, their combinations are
+        labels. Without `next_state` it is the state of the next row; the last row of an episode
+        that did not terminate then has none and is left out.
+    action
+        For `target_policy` and for ``estimate(…, actions=True)``.
+    reward, cost
+        Columns of rewards, and of costs, in place of rewards: values are then expected sums of
+        costs. Several rewards, or both: :func:`retvar.estimate` tells how they vary together.
+    terminated, truncated
+        Whether the episode terminated there, or was cut off. False: episodes never terminate.
+    entity, episode
+        Ids of the patient, user or device, whose rows may be mixed with those of others, and of its
+        episode. False: there is none, whatever the columns are called.
+    time
+        Numbers, dates or times by which the rows of an entity are sorted; rows of one time keep
+        their order.
+    gamma, lam, rho
+        γ and λ of the transition, importance ratio.
+    behaviour, target
+        Probability of the action under either policy, which give ρ.
+    target_policy
+        In place of `target`: an array of probabilities [state, action] or of actions, a table (or
+        file) with state, action and probability, or a function of a state and an action.
+    on_error
+        By default rows with missing or invalid entries are left out and counted by reason, and
+        text where a number is needed is an error. ``"skip"`` leaves such rows out, too;
+        ``"raise"`` stops at the first bad row.
+    duplicates
+        With `time`, rows that equal another in all columns: ``"drop"`` or ``"keep"``.
+    force
+        Go on where more than half of the rows are left out, which is an error otherwise.
+    states
+        Number of states; ``"labels"`` to use numbers as labels, which negative ones always are.
+    encoding, decimal, thousands, day_first
+        How text is written: ``"latin-1"``, ``","``, ``"."``, dates such as 31.01.2026.
+    memory
+        How much memory reading may take, such as ``"2GB"``; by default a quarter of the machine's.
+        What is more goes to a temporary folder.
+
+    Examples
+    --------
+    >>> log = from_table({"state": ["a", "b", "a"], "reward": [1.0, 2.0, float("nan")],
+    ...                   "terminated": [False, True, False]})
+    >>> [(t.state, t.reward, t.next_state, t.terminated) for t in log], log.labels
+    ([(0, 1.0, 1, False), (1, 2.0, 1, True)], ['a', 'b'])
+    >>> log.counts.rejected
+    Counter({'reward is missing or not finite': 1})
+    """
+    given = {name: value for name, value in locals().items() if name != "source"}
+    if on_error is not None:
+        choice("on_error", on_error, ("skip", "raise"))
+    choice("duplicates", duplicates, ("drop", "keep"))
+    for name in ("decimal", "thousands"):
+        if not isinstance(given[name], str) or len(given[name]) > 1:
+            raise InputError(name, given[name], "must be one sign, such as ','")
+    reading = Reading(encoding, decimal, thousands, flag("day_first", day_first))
+    work = Workspace(memory)
+    grows = source if isinstance(source, Growing) else None
+    seen = grows.sizes() if grows else {}
+    table = open_table(grows.complete(work) if grows else source, work, reading)
+    roles, policy = find_roles(table, given, target_policy is not None), None
+    if target_policy is not None:
+        policy = TargetPolicy.of(target_policy, roles.state, roles.action or "action")
+    settings = roles, policy, on_error, duplicates == "keep"
+    found = _experience(Log(table, *settings))
+    found.fixed_states, found.force = is_integer(states), flag("force", force)
+    found.cost = "" if roles.others else cost or ""
+    found.rewards = (roles.reward, *roles.others) if roles.others else ()
+    found.discount_columns = {name: given[name] for name in ("gamma", "lam") if given[name]}
+    found.counts.suspicions = first_doubts(table, roles)
+    if grows:
+        found.grown = partial(grows.grown, seen, given)
+    elif table.files:
+        files = [str(Path(each).resolve()) for each in table.files]
+        found.pieces = lambda: [Piece(file, memory, reading, settings) for file in files]
+    return found
+
+
+def _experience(log: Log) -> Experience:
+    """A log as experience: it is read when the first transition is asked for."""
+    roles, known = log.roles, {k: x for k, x in log.table.metadata.items() if k in ABOUT}
+    tables: dict[bool, Moves] = {}
+
+    def source(counts: Counts, acting: bool = False) -> Moves:
+        if acting not in tables:
+            tables[acting] = log.moves(counts, acting=acting)
+        return tables[acting]
+
+    if roles.kind == "vector":
+        known = {"names": list(roles.state)} | known | {"width": len(roles.state)}
+        known |= {name: np.array(known[name], float) for name in ("low", "high") if name in known}
+    elif roles.kind == "label":
+        known["labels"] = log.labels
+    else:
+        known |= {
+            "states": roles.states,
+            "labels": [tuple(x) if isinstance(x, list) else x for x in known.get("labels") or []]
+            or None,
+        }
+    known |= {"grid": tuple(known["grid"])} if "grid" in known else {}
+    if roles.action:
+        known |= {"with_actions": partial(source, acting=True), "actions": log.actions}
+    found = Experience(log.table.name, source, is_log=True, length=log.table.rows, **known)
+    places = {name: getattr(roles, name) for name in ("entity", "time", "episode")}
+    found.counts.named = {name: column for name, column in places.items() if column}
+    return found
 
 
 @dataclass
@@ -30,19 +537,9 @@ class Growing:
     r"""A log that grows, as the source of :func:`from_table`: a CSV file, a folder or a pattern.
 
     ``experience.grown()`` waits until something was added, and reads everything again. A CSV file
-    is read up to its last complete line.
+    is read up to its last complete line. It is looked at `every` so many seconds; `wait` is called
+    instead of sleeping, and returns False to end the log.
 
-    Parameters
-    ----------
-    source
-        Path of a ``.csv`` file, a folder, or a pattern of ``.parquet`` or ``.csv`` files.
-    every
-        Seconds between looks.
-    wait
-        Called instead of sleeping; returns False to end the log.
-
-    Examples
-    --------
     >>> import tempfile, retvar as rv
     >>> path = Path(tempfile.mkdtemp()) / "log.csv"
     >>> _ = path.write_text("state,reward,next_state,terminated\n0,1,1,0\n1,2,0,1\n0,5")
@@ -82,210 +579,29 @@ class Growing:
         return None
 
 
-def from_table(
-    source: Any,
-    *,
-    state: str | Sequence[str] = "state",
-    action: str = "action",
-    reward: str | Sequence[str] = "reward",
-    cost: str | None = None,
-    next_state: str | Sequence[str] = "next_state",
-    terminated: str | bool = "terminated",
-    truncated: str = "truncated",
-    entity: str | bool | None = None,
-    time: str | None = None,
-    episode: str | bool | None = None,
-    gamma: str | None = None,
-    lam: str | None = None,
-    behaviour: str | None = None,
-    target: str | None = None,
-    target_policy: Any = None,
-    rho: str | None = None,
-    on_error: str | None = None,
-    duplicates: str = "drop",
-    force: bool = False,
-    states: int | str | None = None,
-    encoding: str | None = None,
-    decimal: str = ".",
-    thousands: str = "",
-    day_first: bool = False,
-    memory: str | None = None,
-) -> Experience:
-    """Read logged transitions, one per row.
-
-    Rows of an entity follow one another, in the order of the log or of `time`. Where they do not
-    (another episode begins, a row is left out, the next state is not the next row's state), the row
-    before is marked truncated. Columns of the transition itself, entity and episode are found under
-    the names of the arguments; a column that is named must exist. γ, λ, ρ and probabilities change
-    what is estimated: they are used only where they are named (or where retvar wrote the file).
-    Rows are numbered from 1, without the header. ``experience.understood`` says in one line what
-    was read, and ``experience.warnings`` lists signs that it was not what was meant.
-
-    Parameters
-    ----------
-    source
-        Path or pattern of ``.parquet``, ``.csv`` or ``.csv.gz`` files, a folder, a list of paths,
-        or a table: a mapping of columns, a DataFrame of pandas or polars, a ``pyarrow.Table``.
-    state, next_state
-        One column: whole numbers are used as states, fractions are observations, everything else
-        is a label and numbered in order of appearance. Several columns (or ``state_0``,
-        ``state_1``, …): observations; where one holds text or dates, or with ``states="labels"``,
-        their combinations are labels. Without `next_state` it is the state of the next row; the
-        last row of an episode that did not terminate then has none and is left out.
-    action
-        For `target_policy` and for ``estimate(…, actions=True)``.
-    reward, cost
-        Columns of rewards, and of costs, in place of rewards: values are then expected sums of
-        costs. Several rewards, or both: :func:`retvar.estimate` tells how they vary together.
-    terminated, truncated
-        Whether the episode terminated there, or was cut off. ``terminated=False`` where episodes
-        never terminate.
-    entity, episode
-        Ids of the patient, user or device, and of its episode; rows of different entities may be
-        mixed. False: there is none, whatever the columns are called.
-    time
-        Numbers, dates or times by which the rows of an entity are sorted; rows of one time keep
-        their order. Without it, rows are taken in the order of the log.
-    gamma, lam, rho
-        γ and λ of the transition, importance ratio.
-    behaviour, target
-        Probability of the action under either policy, which give ρ. Missing probabilities are left
-        out and counted; invalid ones raise an error whatever `on_error` is.
-    target_policy
-        In place of `target`: an array of probabilities [state, action] or of actions, a table (or
-        file) with state, action and probability, a function of a state and an action, or a function
-        of an array of states that returns either kind of array.
-    on_error
-        By default rows with missing or invalid entries are left out and counted by reason, and
-        text where a number is needed is an error. ``"skip"`` leaves such rows out, too;
-        ``"raise"`` stops at the first bad row.
-    duplicates
-        With `time`, rows that equal another in all columns: ``"drop"`` or ``"keep"``; counted in
-        either case.
-    force
-        Go on where more than half of the rows are left out, which is an error otherwise.
-    states
-        Number of states, where they are numbers; ``"labels"`` to use numbers as labels, which
-        negative and very large ones always are.
-    encoding, decimal, thousands, day_first
-        How text is written: ``"latin-1"``, ``","``, ``"."``, dates such as 31.01.2026.
-    memory
-        How much memory reading may take, such as ``"2GB"``; by default a quarter of the machine's.
-        What is more goes to a temporary folder.
-
-    Examples
-    --------
-    >>> log = from_table({"state": ["a", "b", "a"], "reward": [1.0, 2.0, float("nan")],
-    ...                   "terminated": [False, True, False]})
-    >>> [(t.state, t.reward, t.next_state, t.terminated) for t in log], log.labels
-    ([(0, 1.0, 1, False), (1, 2.0, 1, True)], ['a', 'b'])
-    >>> log.counts.rejected
-    Counter({'reward is missing or not finite': 1})
-    """
-    given = {name: value for name, value in locals().items() if name != "source"}
-    if on_error is not None:
-        choice("on_error", on_error, ("skip", "raise"))
-    choice("duplicates", duplicates, ("drop", "keep"))
-    for name in ("decimal", "thousands"):
-        if not isinstance(given[name], str) or len(given[name]) > 1:
-            raise InputError(name, given[name], "must be one sign, such as ','")
-    reading = Reading(encoding, decimal, thousands, flag("day_first", day_first))
-    work = Workspace(memory)
-    grows = source if isinstance(source, Growing) else None
-    seen = grows.sizes() if grows else {}
-    table = open_table(grows.complete(work) if grows else source, work, reading)
-    roles, policy = find_roles(table, given, target_policy is not None), None
-    if target_policy is not None:
-        policy = make_policy(target_policy, roles.state, roles.action or "action")
-    how = roles, policy, on_error, duplicates == "keep"
-    found = _experience(Log(table, *how))
-    found.fixed_states, found.force = is_integer(states), flag("force", force)
-    found.cost = "" if roles.others else cost or ""
-    found.rewards = (roles.reward, *roles.others) if roles.others else ()
-    found.discount_columns = {name: given[name] for name in ("gamma", "lam") if given[name]}
-    found.counts.suspicions = first_doubts(table, roles)
-    if grows:
-        found.grown = partial(grows.grown, seen, given)
-    elif table.files:
-        files = [str(Path(each).resolve()) for each in table.files]
-        found.pieces = lambda: [Piece(file, memory, reading, *how) for file in files]
-    return found
-
-
-def _experience(log: Log) -> Experience:
-    """A log as experience: it is read when the first transition is asked for."""
-    roles, meta = log.roles, log.table.metadata
-    vector, number = roles.kind == "vector", roles.kind == "number"
-    recorded = [tuple(x) if isinstance(x, list) else x for x in meta.get("labels") or []]
-    known = roles.states or (None if roles.highest is None else roles.highest + 1)
-    tables: dict[bool, Moves] = {}
-
-    def source(counts: Counts, acting: bool = False) -> Moves:
-        if acting not in tables:
-            tables[acting] = log.moves(counts, acting=acting)
-        return tables[acting]
-
-    low, high = (
-        np.array(meta[name], dtype=np.float64)
-        if vector and len(meta.get(name, ())) == len(roles.state) else None
-        for name in ("low", "high")
-    )  # fmt: skip
-    found = Experience(
-        name=log.table.name, source=source, is_log=True, length=log.table.rows,
-        states=known if number else None, width=len(roles.state) if vector else None,
-        labels=log.labels if roles.kind == "label" else (recorded or None if number else None),
-        names=(meta.get("names") or list(roles.state)) if vector else None,
-        low=low, high=high,
-        grid=tuple(meta["grid"]) if "grid" in meta else None,
-        cells=meta.get("cells", ""), policy=meta.get("policy", ""),
-        with_actions=None if roles.action is None else partial(source, acting=True),
-        actions=None if roles.action is None else log.actions,
-    )  # fmt: skip
-    places = {name: getattr(roles, name) for name in ("entity", "time", "episode")}
-    found.counts.named = {name: column for name, column in places.items() if column}
-    return found
-
-
-# ------------------------------------------------------------------ pieces, for workers
-
-
 class Piece(NamedTuple):
     """One file of a log, which a worker can read: its columns and states are decided already."""
 
     file: str
     memory: str | None
     reading: Reading
-    roles: Roles
-    policy: TargetPolicy | None
-    on_error: str | None
-    keep_duplicates: bool
+    settings: tuple[Any, ...]  #: of its Log
 
-    def open(self) -> tuple[Experience, NDArray[np.uint64]]:
-        """The file as experience, with a number for each of its entities and episodes.
+    def open(self) -> tuple[Experience, list[int]]:
+        """The file as experience, and ids of its entities.
 
-        Numbers that two pieces share are of an entity that spans files. Labels are numbered in
-        each piece: ``experience.labels`` tells them.
+        Labels are numbered in each piece: ``experience.labels`` tells them.
         """
-        log = Log(open_table(self.file, Workspace(self.memory), self.reading), *self[3:])
+        log = Log(open_table(self.file, Workspace(self.memory), self.reading), *self.settings)
         return _experience(log), log.entities()
 
 
-@dataclass
-class SplitCheck:
-    """Refuses an entity or episode that lies in two files, where that would lose transitions."""
-
-    roles: Roles
-    seen: dict[int, str] = field(default_factory=dict)  #: ids, and the files they are in
-
-    def add(self, name: str, ids: NDArray[np.uint64]) -> None:
-        """Compare the ids of the next piece with those before."""
-        anywhere, own = bool(self.roles.entity), ids.tolist()
-        shared = [] if self.roles.next_state else self.seen.keys() & (own if anywhere else own[:1])
-        for each in shared:
-            remedy = (
-                f"in {self.seen[each]} and in {name}, which workers read apart; write each "
-                "entity and episode into one file, or log next states (next_state)"
-            )
-            raise InputError("cluster", "an entity or episode", remedy)
-        known = self.seen if anywhere else {}
-        self.seen = known | dict.fromkeys(own if anywhere else own[1:], name)
+def refuse_split(seen: dict[int, str], file: str, ids: list[int]) -> None:
+    """Refuse an entity that lies in two files; `seen` are those of the files before."""
+    for each in seen.keys() & ids:
+        remedy = (
+            f"in {seen[each]} and in {file}, which workers read apart; write each entity into one "
+            "file, or log next states (next_state)"
+        )
+        raise InputError("cluster", "an entity", remedy)
+    seen |= dict.fromkeys(ids, file)

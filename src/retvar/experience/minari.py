@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import Chunk, describe_error
-from retvar.experience.observations import SourceEnded, experience_of, observation_reader
+from retvar.experience.moves import LARGEST_REWARD, describe_error
+from retvar.experience.observations import ObservationReader, experience_of
 from retvar.experience.stream import Experience
+from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean
-
-DATASET = "must be a Minari data set, its id, or the path of its folder"
 
 
 def from_minari(dataset: Any) -> Experience:
@@ -41,9 +39,9 @@ def from_minari(dataset: Any) -> Experience:
         raise
     except Exception as error:  # a broken folder may raise anything
         raise InputError("dataset", dataset, f"cannot be read: {describe_error(error)}") from None
-    reader = observation_reader(spec.observation_space)
+    reader = ObservationReader(spec.observation_space)
     return experience_of(
-        f"minari:{spec.dataset_id}", lambda acting: _episodes(data, reader, acting), reader,
+        f"minari:{spec.dataset_id}", data.iterate_episodes, partial(_columns, reader), reader,
         spec.action_space, policy="as recorded", length=length,
     )  # fmt: skip
 
@@ -51,44 +49,36 @@ def from_minari(dataset: Any) -> Experience:
 def _open(dataset: Any) -> Any:
     try:
         import minari
-        from minari.storage.datasets_root_dir import get_dataset_path
     except ImportError:
         remedy = 'reads its data sets; install it: pip install "retvar[data]"'
         raise InputError("minari", "missing", remedy) from None
     if isinstance(dataset, minari.MinariDataset):
         return dataset
-    if not isinstance(dataset, str | Path):
-        raise InputError("dataset", type(dataset).__name__, DATASET)
-    folder = Path(dataset)
-    folder = folder if folder.is_dir() else Path(get_dataset_path(str(dataset)))
-    inner = folder if (folder / "metadata.json").exists() else folder / "data"
-    if inner.exists():
-        return minari.MinariDataset(inner)
-    root = Path(get_dataset_path())
-    found = [path.parent.relative_to(root).as_posix() for path in root.rglob("data")]
-    hint = did_you_mean(str(dataset), found) or f"minari download {dataset}"
-    raise InputError("dataset", dataset, f"is not on this disk; {hint}")
+    folder = arguments.path("dataset", dataset)
+    if folder.is_dir():
+        inner = folder / "data"
+        return minari.MinariDataset(inner if inner.exists() else folder)
+    try:
+        return minari.load_dataset(str(dataset))
+    except FileNotFoundError:
+        known = minari.list_local_datasets()
+        hint = did_you_mean(str(dataset), known) or f"minari download {dataset}"
+        raise InputError("dataset", dataset, f"is not on this disk; {hint}") from None
 
 
-def _episodes(data: Any, reader: Any, acting: bool) -> Iterator[Chunk]:
-    for episode in data.iterate_episodes():
-        rewards = np.asarray(episode.rewards, dtype=np.float64)
-        n = rewards.size
-        if not n:
-            continue
-        given = episode.observations
-        given = np.stack(given, axis=1) if isinstance(given, tuple) else given
-        column = reader.column(given if reader.width else [reader.read(each) for each in given])
-        ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
-        actions = np.asarray(episode.actions)
-        if {len(column) - 1, ended.size, cut.size, len(actions)} != {n}:
-            found = f"{len(column)} observations and {len(actions)} actions for {n} rewards"
-            raise SourceEnded(f"episode {episode.id} has {found}")
-        cut[-1] |= not ended[-1]
-        rows: Chunk = {
-            "state": column[:-1], "reward": rewards, "next_state": column[1:],
-            "terminated": ended, "truncated": cut,
-        }  # fmt: skip
-        if acting:
-            rows["action"] = actions.astype(np.int64).reshape(-1)
-        yield rows
+def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:
+    """The rows of an episode."""
+    given = episode.observations
+    given = np.stack(given, axis=1) if isinstance(given, tuple) else given
+    column = reader.column(given if reader.width else [reader.read(each) for each in given])
+    reward = np.asarray(episode.rewards, dtype=np.float64)
+    ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
+    if not (np.isfinite(column).all() and (np.abs(reward) <= LARGEST_REWARD).all()):
+        raise ValueError(f"episode {episode.id} has numbers that are not finite")
+    cut[-1:] |= ~ended[-1:]
+    after = column[1:].copy()
+    after[ended] = column[:-1][ended]
+    return {
+        "state": column[:-1], "action": episode.actions, "reward": reward,
+        "next_state": after, "terminated": ended, "truncated": cut,
+    }  # fmt: skip

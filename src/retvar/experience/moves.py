@@ -90,19 +90,21 @@ def _remove(db: Any, folder: str) -> None:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """A block in which Ctrl-C and SIGTERM wait: they take effect at its end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     came: list[int] = []
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    for number in (handled := [n for n, handler in before.items() if callable(handler)]):
-        signal.signal(number, lambda number, _: came.append(number))
+    before: list[tuple[int, Any]] = [
+        (n, signal.signal(n, lambda number, _: came.append(number)))
+        for n in (signal.SIGINT, signal.SIGTERM)
+    ]
     try:
         yield
     finally:
-        for number in handled:
-            signal.signal(number, before[number])
-        for number in came[:1]:
-            signal.raise_signal(number)
+        for n, handler in before:
+            signal.signal(n, handler)
+        for n in came[:1]:
+            signal.raise_signal(n)
 
 
 class Moves:
@@ -181,9 +183,8 @@ class Moves:
         for first in reversed(starts) if backwards else starts:
             work, table = self.in_database()
             rows = f"rowid >= {first} AND rowid < {first + size}"
-            found = work.execute(
-                f"SELECT {self._selected()} FROM {table} WHERE {rows}"
-            ).fetchnumpy()
+            query = f"SELECT {', '.join(self._names)} FROM {table} WHERE {rows}"
+            found = work.execute(query).fetchnumpy()
             chunk = {}
             for name, width in self._widths.items():
                 parts = [_plain(found[part]) for part in self._parts(name)]
@@ -194,19 +195,20 @@ class Moves:
         """Columns of the database that a column consists of."""
         return [f"{name}_{k}" for k in range(self._widths[name])] or [name]
 
-    def _selected(self) -> str:
-        return ", ".join(part for name in self._widths for part in self._parts(name))
+    @property
+    def _names(self) -> list[str]:
+        return [part for name in self._widths for part in self._parts(name)]
 
     def write(self, path: Path, about: str, actions: list[str] | None = None) -> None:
         """Write a Parquet file with a text about it; actions are written by their names."""
         work, table = self.in_database()
-        names = self._selected()
-        if actions is not None and "action" in self._widths:
+        names = self._names
+        if actions is not None and "action" in names:
             known = ", ".join(map(text_literal, actions))
-            names = names.replace("action", f"[{known}][action + 1] AS action")
+            names[names.index("action")] = f"[{known}][action + 1] AS action"
         work.execute(
-            f"COPY (SELECT {names} FROM {table}) TO {text_literal(os.fspath(path))} (FORMAT "
-            f"parquet, ROW_GROUP_SIZE 65536, KV_METADATA {{retvar: {text_literal(about)}}})"
+            f"COPY (SELECT {', '.join(names)} FROM {table}) TO {text_literal(os.fspath(path))} "
+            f"(FORMAT parquet, ROW_GROUP_SIZE 65536, KV_METADATA {{retvar: {text_literal(about)}}})"
         )
 
 

@@ -1,12 +1,12 @@
-"""Rows of environments and data sets: observations read, rows checked, and linked in time."""
+"""What environments and data sets observe: states or vectors, their names, and experience."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -14,29 +14,88 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.moves import Chunk, describe_error, uninterrupted
-from retvar.experience.stream import LARGEST_REWARD, Counts, Experience
+from retvar.experience.stream import Counts, Experience
 from retvar.support.errors import InputError, RetvarError, SourceError
 
 MOST_LABELS = 1_000_000
-WRAP = "is not supported; wrap the environment so that it gives a number or a vector, such as in {}"
-FLAT = WRAP.format("gymnasium.wrappers.FlattenObservation")
+WRAP = (
+    "is not supported; wrap the environment so that it gives a number or a vector, such as in "
+    "gymnasium.wrappers.FlattenObservation"
+)
+
+NAMES: dict[str, tuple[str, ...]] = {  # of the numbers of an observation
+    "MountainCar": ("position", "velocity"),
+    "CartPole": ("position", "velocity", "angle", "spin"),
+    "Pendulum": ("cos angle", "sin angle", "spin"),
+    "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
+    "LunarLander": (
+        "x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down",
+    ),
+}  # fmt: skip
+BLACKJACK = ("player's sum", "dealer's card", "usable ace")  # parts of a state
+PLACES = "RGYB"  # of Taxi: red, green, yellow and blue
 
 
-class SourceEnded(Exception):
-    """A source cannot continue, for the reason in the message."""
-
-
-@dataclass
 class ObservationReader:
-    """Reads the observations of a space as states, or as vectors of one width."""
+    """Reads the observations of a Gymnasium space as states, or as vectors of one width.
 
-    copy: Callable[[Any], Any]  #: of an observation, which its environment may overwrite
-    read: Callable[[Any], Any]  #: the number of its state; SourceEnded, if it is not in the space
+    Several whole numbers are one state, by mixed radix; its label is their tuple. A single one has
+    a label only where the space does not count from 0.
+
+    >>> from gymnasium.spaces import Box, Discrete, Tuple
+    >>> ObservationReader(Box(-1, 1, (2, 3))).width
+    6
+    >>> reader = ObservationReader(Tuple((Discrete(3, start=1), Discrete(2))))
+    >>> reader.states, reader.labels[:3], reader.read((3, 0))
+    (6, [(1, 0), (1, 1), (2, 0)], 4)
+    """
+
     states: int | None = None
     labels: list[Any] | None = None
     width: int | None = None
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
+
+    def __init__(self, space: Any) -> None:
+        from gymnasium.spaces import Box, Discrete
+
+        self._space, self._ranges = space, _ranges(space)
+        if self._ranges:
+            self.states = math.prod(map(len, self._ranges))
+            if isinstance(space, Discrete):
+                self.labels = list(self._ranges[0]) if space.start else None
+            elif self.states > MOST_LABELS:
+                raise InputError("observation_space", f"{self.states:,} combinations", WRAP)
+            else:
+                self.labels = list(itertools.product(*self._ranges))
+        elif isinstance(space, Box) and space.dtype.kind in "fiub" and math.prod(space.shape):
+            self.low = space.low.ravel().astype(np.float64)
+            self.high = space.high.ravel().astype(np.float64)
+            self.width = self.low.size
+        else:
+            raise InputError("observation_space", space, WRAP)
+
+    def copy(self, observation: Any) -> Any:
+        """A copy of an observation, which its environment may overwrite."""
+        if self.width is None:
+            return deepcopy(observation)
+        array = np.array(observation, dtype=self._space.dtype)
+        if array.shape != self._space.shape or not np.isfinite(array).all():
+            raise ValueError(f"{observation!r} is not in the observation space")
+        return array
+
+    def read(self, observation: Any) -> Any:
+        """The number of the observation's state; a vector as it is."""
+        if self.width is not None:
+            return observation
+        numbers = [observation] if type(observation) is int else np.ravel(observation).tolist()
+        state = 0
+        try:
+            for number, allowed in zip(numbers, self._ranges, strict=True):
+                state = state * len(allowed) + allowed.index(number)
+        except ValueError:
+            raise ValueError(f"{observation!r} is not in the observation space") from None
+        return state
 
     def column(self, read: Any) -> NDArray[Any]:
         """Observations that were read as a column of states, or as rows of numbers."""
@@ -45,92 +104,63 @@ class ObservationReader:
         return np.asarray(read, dtype=np.float64).reshape(len(read), self.width)
 
 
-def observation_reader(space: Any) -> ObservationReader:
-    """Return the reader for the observations of a Gymnasium space.
-
-    >>> from gymnasium.spaces import Box, Discrete, Tuple
-    >>> observation_reader(Box(-1, 1, (2, 3))).width
-    6
-    >>> reader = observation_reader(Tuple((Discrete(3, start=1), Discrete(2))))
-    >>> reader.states, reader.labels[:3], reader.read((3, 0))
-    (6, [(1, 0), (1, 1), (2, 0)], 4)
-    """
+def _ranges(space: Any) -> list[range]:
+    """The ranges of the whole numbers that an observation consists of, if it does."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return _of_integers([int(space.n)], [int(space.start)])
-    if isinstance(space, spaces.MultiDiscrete):
-        return _of_integers(space.nvec.ravel().tolist(), space.start.ravel().tolist(), np.array)
+        return [range(int(space.start), int(space.start + space.n))]
     if isinstance(space, spaces.MultiBinary):
-        size = math.prod(space.shape)
-        return _of_integers([2] * size, [0] * size, np.array)
-    if isinstance(space, spaces.Tuple) and space.spaces:
-        parts: Any = space.spaces
-        if all(isinstance(part, spaces.Discrete) for part in parts):
-            return _of_integers([int(p.n) for p in parts], [int(p.start) for p in parts], tuple)
-    if isinstance(space, spaces.Box) and space.dtype.kind in "fiub" and math.prod(space.shape):
-        low, high = (np.asarray(x, dtype=np.float64).ravel() for x in (space.low, space.high))
-
-        def copy(given: Any) -> NDArray[Any]:
-            array = np.array(given, dtype=space.dtype)
-            if array.shape != space.shape:
-                raise ValueError(f"an observation of shape {array.shape}, not {space.shape}")
-            return array
-
-        return ObservationReader(copy, lambda x: x, width=low.size, low=low, high=high)
-    raise InputError("observation_space", space, FLAT)
-
-
-def _of_integers(
-    counts: list[int], starts: list[int], copy: Callable[[Any], Any] | None = None
-) -> ObservationReader:
-    """One or several integers per observation, combined to one number by mixed radix.
-
-    The label of a state is their tuple; single ones (without a `copy`) have labels only if they do
-    not start at 0.
-    """
-    labels: list[Any] | None = None
-    states = math.prod(counts)
-    ranges = [range(first, first + n) for first, n in zip(starts, counts, strict=True)]
-    if copy is None:
-        labels = list(ranges[0]) if starts[0] else None
-    elif states > MOST_LABELS:
-        raise InputError("observation_space", f"{states:,} combinations", FLAT)
-    else:
-        labels = list(itertools.product(*ranges))
-
-    def read(observation: Any) -> int:
-        number = 0
-        try:
-            digits = [observation] if copy is None else np.ravel(observation).tolist()
-            for x, numbers in zip(digits, ranges, strict=True):
-                number = number * len(numbers) + numbers.index(int(x))
-                if x != int(x):
-                    raise ValueError
-        except (TypeError, ValueError, OverflowError):
-            remedy = f"the observation {observation!r} is not in the observation space"
-            raise SourceEnded(remedy) from None
-        return number
-
-    return ObservationReader(copy or (lambda observation: observation), read, states, labels)
+        return [range(2)] * math.prod(space.shape)
+    if isinstance(space, spaces.MultiDiscrete):
+        starts, counts = space.start.ravel().tolist(), space.nvec.ravel().tolist()
+        return [range(first, first + n) for first, n in zip(starts, counts, strict=True)]
+    parts = list(space) if isinstance(space, spaces.Tuple) else []
+    single = all(isinstance(part, spaces.Discrete) for part in parts)
+    return [_ranges(part)[0] for part in parts] if single else []
 
 
 def experience_of(
-    name: str, rows: Callable[[bool], Iterator[Chunk]], reader: ObservationReader, actions: Any,
-    **about: Any,
+    name: str, parts: Callable[[], Iterator[Any]], columns: Callable[[Any], dict[str, Any]],
+    reader: ObservationReader, actions: Any, **about: Any,
 ) -> Experience:  # fmt: skip
-    """Experience from rows of one width, with their actions where `rows` is told so.
+    """Experience from parts of a source, of which `columns` makes chunks.
 
-    Actions of a space that numbers them count from 0; they have labels where the space does not.
+    Their column ``action`` is used where the space of actions numbers them; actions count from 0,
+    and have labels where the space does not. If the source fails or is interrupted, everything
+    before is yielded first.
     """
     from gymnasium.spaces import Discrete
 
     numbered = isinstance(actions, Discrete)
     first, count = (int(actions.start), int(actions.n)) if numbered else (0, None)
 
+    def chunk_of(part: Any, counts: Counts, acting: bool) -> Chunk:
+        chunk = columns(part)
+        given = chunk.pop("action")
+        if acting:
+            chunk["action"] = np.array(given, dtype=np.int64).reshape(-1) - first
+        if reader.width is not None:
+            state = np.clip(chunk["state"], reader.low, reader.high)
+            counts.out_of_bounds += int((state != chunk["state"]).any(axis=1).sum())
+            after = np.clip(chunk["next_state"], reader.low, reader.high)
+            chunk |= {"state": state, "next_state": after}
+        return chunk
+
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        for chunk in linked(rows(acting), reader, name, counts):
-            yield chunk | {"action": chunk["action"] - first} if acting else chunk
+        ready: list[Chunk] = []
+        try:
+            for part in parts():
+                with uninterrupted():
+                    ready.append(chunk_of(part, counts, acting))
+                yield ready.pop()
+        except KeyboardInterrupt:
+            yield from ready
+            raise
+        except RetvarError:
+            raise
+        except Exception as error:  # an environment may raise anything
+            raise SourceError(name, counts.transitions, describe_error(error)) from error
 
     return Experience(
         name=name, source=source, states=reader.states, fixed_states=reader.states is not None,
@@ -140,75 +170,35 @@ def experience_of(
     )  # fmt: skip
 
 
-def linked(
-    parts: Iterator[Chunk], reader: ObservationReader, name: str, counts: Counts
-) -> Iterator[Chunk]:
-    """Leave out rows that cannot be used; truncate a row whose next one is, or never comes.
-
-    If the source fails, everything before is yielded, then a SourceError is raised, or a
-    RetvarError or an interruption as it is.
-    """
-    held: Chunk = {}
-    ready: list[Chunk] = []
-    failure: BaseException | None = None
-    try:
-        for new in parts:
-            with uninterrupted():
-                _check(new, reader, counts)
-                rows = {k: np.concatenate([held[k], x]) if held else x for k, x in new.items()}
-                found, held = _decided(rows, last=False)
-                ready += [found] if len(found["reward"]) else []
-            while ready:
-                yield ready.pop()
-    except (Exception, KeyboardInterrupt) as error:  # an environment may raise anything
-        failure = error
-    yield from ready
-    if held:
-        yield _decided(held, last=True)[0]
-    if isinstance(failure, RetvarError | KeyboardInterrupt):
-        raise failure
-    if failure is not None:
-        ended = isinstance(failure, SourceEnded)
-        reason = str(failure) if ended else describe_error(failure)
-        raise SourceError(name, counts.transitions, reason) from failure
+# ------------------------------------------------------------------ names
 
 
-def _check(rows: Chunk, reader: ObservationReader, counts: Counts) -> None:
-    """Mark rows that cannot be used as ``bad``, and count them; clip observations to bounds."""
-    ended, size = rows["terminated"], np.abs(rows["reward"])
-    readable = np.ones(len(size), dtype=bool)
+def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[str, Any]:
+    """What an experience says of an environment: names of states and numbers, and the map."""
+    kind = re.split("[:-]", f"{name}-")[1].removesuffix("Continuous")
+    shape = getattr(env, "shape", None) or (getattr(env, "nrow", 0), getattr(env, "ncol", 0))
+    found: dict[str, Any] = {}
+    if reader.states is not None and len(shape) == 2 and shape[0] * shape[1] == reader.states:
+        found = {"grid": (int(shape[0]), int(shape[1])), "cells": _letters(env)}
+    if kind == "Blackjack" and reader.labels is not None:
+        found["label_names"] = BLACKJACK
+    if kind == "Taxi" and hasattr(env, "decode"):
+        found["state_names"] = [
+            f"row {row}, col {column}, {(*PLACES, 'taxi')[passenger]} to {PLACES[destination]}"
+            for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
+        ]
     if reader.width is not None:
-        state, after = (np.isfinite(rows[name]).all(axis=1) for name in ("state", "next_state"))
-        readable = state & (after | ended)
-        last = readable & rows["truncated"] & ~ended
-        for name, counted in (("state", readable), ("next_state", last)):
-            clipped = np.clip(rows[name], reader.low, reader.high)
-            counts.out_of_bounds += int(((clipped != rows[name]).any(axis=1) & counted).sum())
-            rows[name] = clipped
-    finite, usable = np.isfinite(size), size <= LARGEST_REWARD
-    for reason, bad in {
-        "observation not finite": ~readable,
-        "reward not finite": readable & ~finite,
-        f"reward beyond {LARGEST_REWARD:g} in size": readable & finite & ~usable,
-    }.items():
-        counts.rejected += Counter({reason: int(np.count_nonzero(bad))})
-    rows["bad"] = ~(readable & finite & usable)
+        known = NAMES.get(kind, ())
+        found["names"] = list(known) if len(known) == reader.width else None
+    return found
 
 
-def _decided(rows: Chunk, *, last: bool) -> tuple[Chunk, Chunk]:
-    """Rows up to the first one whose next row is not known yet, without bad ones; and the rest."""
-    n, bad = len(rows["reward"]), rows["bad"]
-    stream = rows.get("stream", np.zeros(n))
-    order, follows = np.argsort(stream, kind="stable"), np.full(n, n)
-    same = np.diff(stream[order]) == 0
-    follows[order[:-1][same]] = order[1:][same]  # the next row of the same stream; n: there is none
-    goes_on = ~(rows["terminated"] | rows["truncated"] | bad)
-    waits = goes_on & (follows == n) & (not last)
-    end = int(np.argmax(waits)) if waits.any() else n
-    cut = goes_on & np.append(bad, True)[follows]
-    ended = rows["terminated"].reshape(-1, *[1] * (rows["state"].ndim - 1))
-    after = np.where(ended, rows["state"], rows["next_state"])
-    found = rows | {"truncated": rows["truncated"] | cut, "next_state": after}
-    kept = np.flatnonzero(~bad[:end])
-    rest = {name: x[end:] for name, x in rows.items()} if end < n else {}
-    return {name: x[kept] for name, x in found.items() if name != "bad"}, rest
+def _letters(env: Any) -> str:
+    """A letter for each cell of the map: start, frozen, hole, cliff, goal."""
+    if hasattr(env, "desc"):
+        return b"".join(np.asarray(env.desc).ravel().tolist()).decode()
+    if not hasattr(env, "_cliff") or not hasattr(env, "start_state_index"):
+        return ""
+    letters = np.where(np.asarray(env._cliff).ravel(), "C", " ")
+    letters[env.start_state_index], letters[-1] = "S", "G"
+    return "".join(letters)

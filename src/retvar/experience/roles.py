@@ -8,12 +8,35 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD
-from retvar.experience.tables import MOST_STATES, NUMBERS, Table
+from retvar.experience.tables import NUMBERS, Table
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import listed, literal
 
 log = logging.getLogger("retvar")
+MOST_STATES = 10_000_000
+
+
+class Holds(NamedTuple):
+    """What a column may hold: how it is cast, which entries are wrong, and words for both."""
+
+    cast: str
+    wrong: str
+    reason: str
+    need: str
+
+
+WHEN = "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say day_first=True"
+TRUTHS = "true and false, or 0 and 1; write 0 in place of blanks"
+FINITE = "{0} IS NULL OR NOT isfinite({0})"
+HOLDS = {
+    "number": Holds("number", FINITE, "is missing or not finite", "numbers"),
+    "probability": Holds("number", "{0} IS NULL", "is missing", "numbers"),
+    "flag": Holds("flag", "{0} IS NULL", "is neither true nor false", TRUTHS),
+    "label": Holds("label", "{0} IS NULL", "is missing", "one number or text"),
+    "id": Holds("id", "{0} IS NULL", "is missing", "one number or text"),
+    "time": Holds("time", "{0} IS NULL", "is missing or no time", WHEN),
+}
 
 
 class Role(NamedTuple):
@@ -22,25 +45,19 @@ class Role(NamedTuple):
     That is by 'default' (of the argument), 'always', or in files that retvar wrote: its 'own'.
     """
 
-    holds: str  #: 'number', 'flag', 'time' or 'label'
+    holds: str
     found: str = ""
-    bounds: tuple[float, float] = (-math.inf, math.inf)  #: of the numbers of a transition
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
 
-ROLES = {
-    "terminated": Role("flag", "default"), "truncated": Role("flag", "default"),
-    "action": Role("label", "default"), "entity": Role("label", "always"),
-    "episode": Role("label", "always"), "time": Role("time"),
+ROLES = {  # in the order in which their entries are judged
+    "reward": Role("number", "", (-LARGEST_REWARD, LARGEST_REWARD)),
     "gamma": Role("number", "own", (0.0, 1.0)), "lam": Role("number", "own", (0.0, 1.0)),
     "rho": Role("number", "own", (0.0, LARGEST_RATIO)),
-    "behaviour": Role("number"), "target": Role("number"),
-    "reward": Role("number", "", (-LARGEST_REWARD, LARGEST_REWARD)),
-}  # fmt: skip
-TRUTHS = "true and false, or 0 and 1; write 0 in place of blanks"
-NEEDS = {
-    "label": "one number or text", "number": "numbers", "flag": TRUTHS,
-    "time": "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say "
-            "day_first=True",
+    "terminated": Role("flag", "default"), "truncated": Role("flag", "default"),
+    "target": Role("probability"), "behaviour": Role("probability"),
+    "episode": Role("id", "always"), "entity": Role("id", "always"),
+    "action": Role("label", "default"), "time": Role("time"),
 }  # fmt: skip
 
 
@@ -48,64 +65,58 @@ class Roles(SimpleNamespace):
     """The column of each role, or None; of `state` and `next_state`, a list of columns.
 
     `others` are columns of more rewards. And what the states are: `kind` is 'number', 'label' or
-    'vector'; `states` their number, where it is given; `highest` the largest, where all were looked
-    at. Times are `dates` or numbers.
+    'vector'; `states` their number, where it is given. Times are `dates` or numbers.
     """
 
     @property
     def used(self) -> list[str]:
         """All columns with a role."""
         roles = filter(None, (getattr(self, role) for role in ROLES))
-        return [*roles, *self.others, *self.all_states]
-
-    @property
-    def all_states(self) -> list[str]:
-        """Columns of the state and of the next one."""
-        return [*self.state, *(self.next_state or [])]
+        return [*roles, *self.others, *self.state, *self.next_state]
 
 
 def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     """Find the columns, and decide by types and by the first rows what the states are."""
-    own, cost = bool(table.metadata.get("own")), given["cost"]
-    rewards = _listed(given["reward"])
-    if cost:
-        rewards = [cost] if rewards == ["reward"] else [*rewards, cost]
+    own, rewards = bool(table.metadata.get("own")), _listed(given["reward"])
+    if given["cost"]:
+        rewards = [*(rewards if rewards != ["reward"] else []), given["cost"]]
     if not rewards or len(set(rewards)) < len(rewards):
         raise InputError("reward", listed(rewards), "must be names of different columns")
-    roles, given = Roles(kind="number", states=None, highest=None, dates=False), dict(given)
-    roles.others = [_column(table, "reward", name, "number") for name in rewards[1:]]
-    given["reward"] = rewards[0]
-    for name, role in ROLES.items():
-        shown, column = (
-            ("cost", cost) if rewards[0] == cost and name == "reward" else (name, given[name])
-        )
+    roles = Roles(kind="number", states=None, dates=False)
+    roles.reward, *roles.others = (_column(table, "reward", name, "number") for name in rewards)
+    for name, role in list(ROLES.items())[1:]:
+        column = given[name]
         if column is None and (role.found == "always" or (own and role.found == "own")):
             column = name
         optional = role.found == "default" or given[name] is None
-        setattr(roles, name, _column(table, shown, column, role.holds, optional))
+        setattr(roles, name, _column(table, name, column, role.holds, optional))
     if own and roles.entity is None and "stream" in table.types:
         roles.entity = "stream"
     if roles.terminated is None and given["terminated"] is not False:
-        remedy = f"name the column that says where episodes end ({_names(table)}), or say"
-        raise InputError("terminated", "missing", f"{remedy} terminated=False where they never do")
+        remedy = "name the column that says where episodes end, or say terminated=False where they"
+        raise InputError("terminated", "missing", f"{remedy} never do; {_names(table)}")
     several = _find_states(table, roles, given["state"], given["next_state"])
     _refuse_conflicts(roles, policy)
-    numbers = [name for name, role in ROLES.items() if role.holds == "number"]
+    numbers = [name for name, role in ROLES.items() if role.holds in ("number", "probability")]
     unused = [name for name in numbers if name in table.types and not getattr(roles, name)]
     if unused:
         log.warning("columns not used, since not named: %s", listed(unused))
-    roles.kind = _kind(table, roles, several, given["states"])
+    _find_kind(table, roles, several, given["states"])
     if roles.time:
         facts, kind = table.facts(roles.time), table.kind(roles.time)
         roles.dates = kind == "time" or (kind == "text" and 2 * facts.numbers < facts.present)
     for name in filter(None, (roles.terminated, roles.truncated)):
         if not table.work.one(f"SELECT count({table.sql(name).flag}) FROM retvar_first"):
-            raise _wrong(table, name, table.facts(name).example or "blank", TRUTHS)
+            raise _wrong(table, name, table.facts(name).example or "blank", "flag")
     return roles
 
 
 def _names(table: Table) -> str:
     return f"{table.name} has {listed(table.types, most=12)}"
+
+
+def _listed(names: Any) -> list[Any]:
+    return list(names) if isinstance(names, list | tuple) else [names] * (names is not None)
 
 
 def _column(
@@ -117,15 +128,15 @@ def _column(
     if not isinstance(name, str) or name not in table.types:
         raise InputError(role, literal(name), f"must be the name of a column; {_names(table)}")
     kind = table.kind(name)
-    fits = holds == "label" or kind in {*NUMBERS, "text"} or holds == kind == "time"
+    fits = holds in ("label", "id") or kind in {*NUMBERS, "text"} or holds == kind == "time"
     if kind == "nested" or not fits:
-        raise _wrong(table, name, table.types[name], NEEDS[holds])
+        raise _wrong(table, name, table.types[name], holds)
     return name
 
 
-def _wrong(table: Table, name: str, shown: Any, need: str) -> InputError:
+def _wrong(table: Table, name: str, shown: Any, holds: str) -> InputError:
     """The error for a column that holds something else."""
-    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {need}")
+    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {HOLDS[holds].need}")
 
 
 def _find_states(table: Table, roles: Roles, state: Any, next_state: Any) -> bool:
@@ -136,21 +147,15 @@ def _find_states(table: Table, roles: Roles, state: Any, next_state: Any) -> boo
         names = [name for name in numbered if name in table.types] or names
     several = names != [state]
     if next_state == "next_state":
-        single = not several and "next_state" in table.types
-        guessed = ["next_state"] if single else [f"next_{name}" for name in names]
+        guessed = [f"next_{name}" for name in names] if several else ["next_state"]
         next_state = guessed if any(name in table.types for name in guessed) else None
-    after = _listed(next_state)
-    for role, found in (("state", names), ("next_state", after)):
+    roles.state, roles.next_state = names, _listed(next_state)
+    for role, found in (("state", names), ("next_state", roles.next_state or names)):
         for name in found:
             _column(table, role, name)
-        if len(set(found)) < len(found) or not names or (after and len(after) != len(names)):
+        if len(set(found)) < len(found) or len(found) != max(len(names), 1):
             raise InputError(role, listed(found), "must be names of different columns, as many")
-    roles.state, roles.next_state = names, after or None
     return several
-
-
-def _listed(names: Any) -> list[Any]:
-    return list(names) if isinstance(names, list | tuple) else [names] * (names is not None)
 
 
 def _refuse_conflicts(r: Roles, policy: bool) -> None:
@@ -169,49 +174,40 @@ def _refuse_conflicts(r: Roles, policy: bool) -> None:
             raise InputError(role, getattr(r, role) or "missing", remedy)
 
 
-def _kind(table: Table, roles: Roles, several: bool, states: Any) -> str:
-    """What the states are; of several columns, observations, or labels that are tuples."""
-    columns = roles.all_states
-    kinds = {table.kind(name) for name in columns}
-    numeric = kinds <= NUMBERS or (table.text and "text" in kinds)
+def _find_kind(table: Table, roles: Roles, several: bool, states: Any) -> None:
+    """Find what the states are; of several columns, observations, or labels that are tuples."""
+    found = {name: _seen(table, name) for name in (*roles.state, *roles.next_state)}
+    seen = set(found.values())
     if states is None and not several:
         roles.states = table.metadata.get("states")
     elif states not in (None, "labels"):
-        if several or not arguments.is_integer(states) or states < 1:
-            remedy = "must be how many there are in one column, or 'labels'"
+        if several or not arguments.is_integer(states) or states < 1 or "text" in seen:
+            remedy = "must be how many there are in one column of numbers, or 'labels'"
             raise InputError("states", literal(states), remedy)
         roles.states = int(states)
-    if roles.states is not None and not numeric:
-        raise _wrong(table, columns[0], table.types[columns[0]], "numbers of states")
-    if roles.states is not None or states == "labels":
-        return "number" if roles.states is not None else "label"
-    whole = kinds <= {"whole", "flag"} and not several  # all rows are looked at
-    facts = {name: table.facts(name, everywhere=whole) for name in columns}
-    if several:
-        return _kind_of_several(table, facts)
-    if kinds & NUMBERS and not kinds <= NUMBERS:
-        shown = listed(table.types[name] for name in columns)
-        raise InputError(f"columns {listed(columns)}", shown, "must be of one kind")
-    least, most = min(f.least for f in facts.values()), max(f.most for f in facts.values())
-    total = {name: sum(getattr(f, name) for f in facts.values())
-             for name in ("present", "numbers", "fractions", "codes")}  # fmt: skip
-    if not numeric or total["numbers"] < total["present"]:
-        return "label"
-    if total["fractions"]:
-        return "vector"
-    if total["codes"] or least < 0 or most >= MOST_STATES:
-        return "label"
-    roles.highest = int(most) if whole else None
-    return "number"
-
-
-def _kind_of_several(table: Table, facts: dict[str, Any]) -> str:
-    """Observations where all columns hold numbers, otherwise labels."""
-    readable = [name for name in facts if table.kind(name) in {*NUMBERS, "text"}]
-    numeric = {name: name in readable and (2 * f.numbers > f.present or not f.present)
-               for name, f in facts.items()}  # fmt: skip
-    fractions = [name for name, f in facts.items() if numeric[name] and f.fractions]
-    if fractions and not all(numeric.values()):
+    if roles.states is not None:
+        return
+    fractions = [name for name, holds in found.items() if holds == "fraction"]
+    if several and fractions and seen & {"text", "word"}:
         remedy = "has fractions beside columns of text; bin or leave out the numbers, or number "
         raise InputError("state", listed(fractions), f"{remedy}the text")
-    return "vector" if all(numeric.values()) else "label"
+    if "text" in seen and len(seen) > 1 and not several:
+        raise InputError(f"columns {listed(found)}", listed(seen), "must be of one kind")
+    if states == "labels" or seen & {"text", "word"}:
+        roles.kind = "label"
+    elif several or fractions:
+        roles.kind = "vector"
+    elif "code" in seen:
+        roles.kind = "label"
+
+
+def _seen(table: Table, name: str) -> str:
+    """What the first rows hold: whole numbers, fractions, codes, words, or a type of text."""
+    kind, facts = table.kind(name), table.facts(name)
+    if kind not in NUMBERS and not (kind == "text" and table.text):
+        return "text"
+    if facts.numbers < facts.present:
+        return "word"
+    if facts.fractions:
+        return "fraction"
+    return "code" if facts.codes or facts.least < 0 or facts.most >= MOST_STATES else "whole"

@@ -6,15 +6,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, Chunk, Moves, uninterrupted
+from retvar.experience.moves import Chunk, Moves, uninterrupted
 from retvar.experience.suspicions import DUPLICATE, doubts, remedy
 from retvar.online import Transition
 from retvar.support import arguments
@@ -23,14 +22,12 @@ from retvar.support.files import require_writable, write_with
 from retvar.support.format import count, listed, reasons, visible
 from retvar.support.html import Shown, page, settings
 
-__all__ = [
-    "LARGEST_RATIO", "LARGEST_REWARD", "Chunk", "Counts", "Experience", "recorded",
-    "write_table",
-]  # fmt: skip
+__all__ = ["Chunk", "Counts", "Experience"]
 
 Array = NDArray[np.float64]
 Source = Callable[["Counts"], Iterable[Chunk]]
 MOST = 0.5  # share of rows whose loss is an error
+ABOUT = ("states", "labels", "names", "low", "high", "grid", "cells", "policy")  # in files
 
 
 @dataclass
@@ -55,7 +52,6 @@ class Counts:
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
     missing_rewards: Counter[Any] = field(default_factory=Counter)
     """Rows without a reward, by state; None where the state is missing, too."""
-    ends_left_out: int = 0  #: rows left out that say that an episode ends there
     unmarked_ends: Counter[str] = field(default_factory=Counter)
     """Rows marked truncated because the next row does not continue them, by reason."""
     out_of_bounds: int = 0  #: observations outside the bounds, clipped to them
@@ -115,15 +111,14 @@ class Counts:
 
     def count(self, chunk: Chunk) -> None:
         """Add a chunk to the counts."""
-        rows, none = len(chunk["reward"]), np.zeros(len(chunk["reward"]), dtype=bool)
-        ended = chunk.get("terminated", none)
-        self.transitions += rows
-        self.episodes += int(np.count_nonzero(ended | chunk.get("truncated", none)))
-        self.ends += int(np.count_nonzero(ended))
-        if "rho" in chunk and rows:
+        self.transitions += len(chunk["reward"])
+        over = [chunk[name] for name in ("terminated", "truncated") if name in chunk]
+        self.episodes += int(np.count_nonzero(np.any(over, axis=0))) if over else 0
+        self.ends += int(np.count_nonzero(chunk.get("terminated", False)))
+        if "rho" in chunk:
             rho = np.asarray(chunk["rho"], dtype=np.float64)
-            self.largest_ratio = max(self.largest_ratio * bool(self.weighted), float(rho.max()))
-            self.weighted += rows
+            self.largest_ratio = float(rho.max(initial=self.largest_ratio * bool(self.weighted)))
+            self.weighted += rho.size
             self.ratio_sum += float(rho.sum())
             self.squared_ratio_sum += float((rho * rho).sum())
 
@@ -186,6 +181,7 @@ class Experience(Shown):
     pairs: bool = False  #: whether its states are pairs of a state and an action
     command: str = ""  #: the command line that opened it, for reports
     counts: Counts = field(default_factory=Counts)
+    acted: Moves | None = None  #: rows with actions that were read
     _table: Moves | None = field(default=None, repr=False, init=False)
 
     def moves(self, progress: Callable[[int], None] | None = None) -> Moves:
@@ -201,21 +197,17 @@ class Experience(Shown):
         if self._table is None:
             given = self.source(self.counts)
             self._table = given if isinstance(given, Moves) else Moves()
-            try:
-                for chunk in given:
-                    with uninterrupted():
-                        if self._table is not given:
-                            self._table.append(chunk)
-                        self.counts.count(chunk)
-                    if progress is not None:
-                        progress(self.counts.transitions)
-            finally:
-                if isinstance(given, Generator):  # so that a recording is written now
-                    given.close()
+            for chunk in given:
+                with uninterrupted():
+                    if self._table is not given:
+                        self._table.append(chunk)
+                    self.counts.count(chunk)
+                if progress is not None:
+                    progress(self.counts.transitions)
             self._refuse_losses()
         return self._table
 
-    def chunks(self) -> Generator[Chunk, None, None]:
+    def chunks(self) -> Generator[Chunk]:
         """Yield the stream in chunks of transitions, and count them in `counts`.
 
         Where the source fails, everything before the failure comes first, then the error. A log of
@@ -228,7 +220,6 @@ class Experience(Shown):
         for chunk in given:
             self.counts.count(chunk)
             yield chunk
-        self._refuse_losses()
 
     def _refuse_losses(self) -> None:
         """Raise an error if more than half of the rows of a log were left out."""
@@ -244,7 +235,7 @@ class Experience(Shown):
     @property
     def warnings(self) -> list[str]:
         """Signs that a log was not read as it was meant, as far as it has been read."""
-        return doubts(self.counts, self.labels or []) if self.is_log else []
+        return doubts(self.counts) if self.is_log else []
 
     @property
     def understood(self) -> str:
@@ -286,72 +277,36 @@ class Experience(Shown):
         return page("Experience", settings(shown), notes=self.warnings)
 
     def save(self, path: str | Path) -> None:
-        """Read all transitions and write them to a Parquet file: :func:`write_table`."""
-        write_table(self, path)
+        """Write all transitions to a Parquet file; those not read yet are read first.
 
+        :func:`retvar.experience.from_table` reads the same transitions back, trajectory by
+        trajectory, to the last bit. What an estimate has read is written as it was read, also after
+        the source has failed; otherwise, if it fails now, everything before is written.
 
-# ------------------------------------------------------------------ Parquet
-
-
-def write_table(experience: Experience, path: str | Path) -> None:
-    """Read all transitions and write them to a Parquet file.
-
-    :func:`retvar.experience.from_table` reads the same transitions back, trajectory by trajectory,
-    to the last bit. What an estimate has read is written as it was read; otherwise, if the source
-    fails, everything before is written and the error is raised.
-
-    >>> import pathlib, tempfile
-    >>> from retvar.experience import from_gymnasium, from_table
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "lake.parquet"
-    >>> write_table(from_gymnasium("FrozenLake-v1", steps=100), path)
-    >>> again = from_table(path)
-    >>> len(list(again)), again.states, again.grid
-    (100, 16, (4, 4))
-    """
-    path = _parquet(experience, path)
-    try:
-        experience.moves()
-    finally:
-        if experience._table:
-            _write(experience._table, experience, path)
-    if not experience._table:
-        raise InputError("experience", experience.name, "has no transitions; nothing is written")
-
-
-def recorded(experience: Experience, path: str | Path) -> Experience:
-    """Return the same stream, which is also written to a Parquet file while it is read.
-
-    The file appears when the stream ends, fails or is abandoned, with everything read until then.
-
-    >>> import pathlib, tempfile
-    >>> from retvar.experience import from_gymnasium
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "lake.parquet"
-    >>> lake = recorded(from_gymnasium("FrozenLake-v1", steps=100), path)
-    >>> sum(t.reward for t in lake) >= 0, path.exists()
-    (True, True)
-    """
-    path = _parquet(experience, path)
-
-    def source(inner: Source, counts: Counts) -> Iterator[Chunk]:
-        moves = Moves()
+        >>> import pathlib, tempfile
+        >>> from retvar.experience import from_gymnasium, from_table
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "lake.parquet"
+        >>> from_gymnasium("FrozenLake-v1", steps=100).save(path)
+        >>> again = from_table(path)
+        >>> len(list(again)), again.states, again.grid
+        (100, 16, (4, 4))
+        """
+        path = parquet_path(path)
         try:
-            for chunk in inner(counts):
-                try:
-                    yield chunk
-                finally:  # what is recorded is what was read
-                    moves.append(chunk)
+            _ = self.acted or self.moves()
         finally:
-            if len(moves):
-                _write(moves, experience, path)
+            if table := self.acted or self._table or Moves():
+                about = {name: getattr(self, name) for name in ABOUT}
+                known = {name: x for name, x in about.items() if x is not None}
+                text = json.dumps({"own": True, **known}, default=_simple)
+                actions = None if self.actions is None else [str(each) for each in self.actions]
+                write_with(path, lambda file: table.write(file, text, actions))
+        if not table:
+            raise InputError("experience", self.name, "has no transitions; nothing is written")
 
-    own, acting = experience.source, experience.with_actions
-    both = partial(source, own), None if acting is None else partial(source, acting)
-    return replace(experience, source=both[0], with_actions=both[1])
 
-
-def _parquet(experience: Any, path: str | Path) -> Path:
+def parquet_path(path: str | Path) -> Path:
     """The path of a Parquet file that can be written."""
-    arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
     path = arguments.path("path", path)
     if path.suffix.lower() != ".parquet":
         raise InputError("path", path, "must be the name of a .parquet file")
@@ -359,13 +314,6 @@ def _parquet(experience: Any, path: str | Path) -> Path:
     return path
 
 
-def _write(moves: Moves, e: Experience, path: Path) -> None:
-    """Write a table to a Parquet file, with what is not in its columns as metadata."""
-    simple = (str, int, float, bool, type(None), tuple)
-    about = {name: getattr(e, name) for name in ("name", "policy", "states", "grid", "names")}
-    about |= {name: x.tolist() for name in ("low", "high") if (x := getattr(e, name)) is not None}
-    labels = [x if isinstance(x, simple) else str(x) for x in e.labels or []]
-    about |= {"own": True, "cells": e.cells or None, "labels": labels or None}
-    text = json.dumps({name: given for name, given in about.items() if given is not None})
-    actions = None if e.actions is None else [str(each) for each in e.actions]
-    write_with(path, lambda file: moves.write(file, text, actions))
+def _simple(x: Any) -> Any:
+    """What JSON has in place of a NumPy array or number, or of another label."""
+    return x.tolist() if hasattr(x, "tolist") else str(x)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from retvar.experience.moves import quoted
 from retvar.experience.target_policy import never_taken
@@ -29,21 +28,14 @@ NO_NEXT_ACTION = "no next action"
 DUPLICATE = "duplicate row"
 MANY = 0.05  # share of rows whose loss is warned of
 MANY_REWARDS = 0.01  # share of rewards whose loss is warned of
-FEW_ENDS = 0.02  # share of ends whose loss matters
-MORE = 1.5  # times as many ends among rows left out as among all
-CHANCE = 1e-6  # probability of a false warning
 OFTEN, LEAST = 0.01, 3  # share, and number, of rows from which on ids alternate, or times go back
-OWN = 0.5  # share of different values of a column that numbers the rows
-MOST_COLUMNS = 50  # of a log in which rows that were sent twice are looked for
-MOST_COMPARED = 100_000  # labels
 
 
-def doubts(counts: Counts, labels: list[Any]) -> list[str]:
-    """Warnings about what was counted in a log, and about labels of its states."""
+def doubts(counts: Counts) -> list[str]:
+    """Warnings about what was counted in a log."""
     rows, lost, missing = count(counts.rows, "row"), counts.lost, counts.missing_rewards.total()
-    ends, broken = counts.ends + counts.ends_left_out, counts.unmarked_ends[MISMATCH]
+    broken = counts.unmarked_ends[MISMATCH]
     kept = "left out" if counts.rejected[DUPLICATE] else "kept"
-    same = [" and ".join(map(repr, each)) for each in _alike(labels)]
     found = [
         (lost > MANY * counts.rows,
          f"{lost:,} of {rows} {'is' if lost == 1 else 'are'} left out "
@@ -51,9 +43,6 @@ def doubts(counts: Counts, labels: list[Any]) -> list[str]:
         (0 < missing >= MANY_REWARDS * counts.rows,
          f"rewards are missing in {missing:,} of {rows} ({counts.where_missing}), and rarely at "
          "random: values there and before are biased"),
-        (_ends_are_lost(counts),
-         f"{counts.ends_left_out:,} of {count(ends, 'end')} are among the {count(lost, 'row')} "
-         "left out: values of states before an end are biased; correct these rows"),
         (broken > MANY * max(counts.transitions, 1),
          f"after {broken:,} of {count(counts.transitions, 'row')} the next row does not go on in "
          f"the next state: {_order_remedy(counts)}"),
@@ -64,21 +53,7 @@ def doubts(counts: Counts, labels: list[Any]) -> list[str]:
          f"{count(counts.duplicates, 'duplicate row')}, {kept}: export the log anew"),
     ]  # fmt: skip
     coverage = never_taken(counts.policy, counts.taken, counts.largest_ratio)
-    text = f"labels of states differ in case or blanks only: {listed(same, most=3)}"
-    last = [f"{text}; write them alike if they are one state"] if same else []
-    return [*counts.suspicions, *(text for holds, text in found if holds), *coverage, *last]
-
-
-def _ends_are_lost(counts: Counts) -> bool:
-    """Whether rows at ends are left out more often than others, and not by chance."""
-    from scipy.stats import hypergeom
-
-    ends = counts.ends + counts.ends_left_out
-    lost = counts.lost - counts.rejected[NO_NEXT] - counts.rejected[NO_NEXT_ACTION]
-    rows, left_out = counts.transitions + lost, counts.ends_left_out
-    if not 0 < left_out > FEW_ENDS * ends or left_out * rows < MORE * ends * lost:
-        return False
-    return bool(hypergeom.sf(left_out - 1, rows, ends, lost) < CHANCE)
+    return [*counts.suspicions, *(text for holds, text in found if holds), *coverage]
 
 
 def remedy(counts: Counts) -> str:
@@ -86,11 +61,10 @@ def remedy(counts: Counts) -> str:
     if counts.suspicions:
         return counts.suspicions[0]
     commonest = max(counts.rejected, key=lambda reason: counts.rejected[reason], default="")
-    if commonest == NO_NEXT:
-        return f"{_order_remedy(counts)}; or name the column next_state="
-    if commonest == NO_NEXT_ACTION:
-        return "action values need the row that follows; estimate without actions to use all"
-    return "correct these rows"
+    return {
+        NO_NEXT: f"{_order_remedy(counts)}; or name the column next_state=",
+        NO_NEXT_ACTION: "estimate without actions, which need the row that follows, to use all",
+    }.get(commonest, "correct these rows")
 
 
 def _order_remedy(counts: Counts) -> str:
@@ -101,41 +75,21 @@ def _order_remedy(counts: Counts) -> str:
     return f"rows may be of several entities, or out of order; name {' or '.join(roles)}"
 
 
-def _alike(labels: list[Any]) -> list[list[str]]:
-    """Labels of two letters or more that differ in case or blanks only; of pairs, their parts.
-
-    >>> _alike(["broken", "a", "A", "broken ", "fresh"])
-    [['broken', 'broken ']]
-    """
-    groups: dict[str, list[str]] = {}
-    parts = (part for label in labels for part in (label if isinstance(label, tuple) else (label,)))
-    for label in dict.fromkeys(islice(parts, MOST_COMPARED)):
-        if isinstance(label, str) and len(label.strip()) > 1:
-            groups.setdefault("".join(label.split()).casefold(), []).append(label)
-    return [each for each in groups.values() if len(each) > 1]
-
-
 # ------------------------------------------------------------------ of the first rows
 
 
 def first_doubts(table: Table, roles: Roles) -> list[str]:
-    """Warnings about the first rows: ids that alternate, times that go back, rows sent twice."""
-    names = [name for name in table.types if table.kind(name) != "nested"]
-    free, found = [name for name in names if name not in roles.used], []
+    """Warnings about the first rows: ids that alternate, or times that go back."""
+    free = [name for name in table.types if name not in roles.used and table.kind(name) != "nested"]
     ids = [*filter(IDS.search, free), *filter(None, [roles.episode])]
     mixed = [name for name in ids if not roles.entity and _alternates(table, roles, name)]
     if mixed:
         others = f" (or one of {listed(map(repr, mixed[1:]))})" if mixed[1:] else ""
-        found.append(f"column {mixed[0]!r} alternates, so that rows of several may be mixed: name "
-                     f"entity={mixed[0]!r}{others}")  # fmt: skip
-    for name in free:
-        if roles.time and _numbers_copies(table, name, names):
-            return [*found, f"rows equal another in all columns but {name!r}, and were probably "
-                    "sent twice: remove this column, so that duplicates are left out"]  # fmt: skip
-        if not (roles.time or mixed) and _goes_back(table, roles, name):
-            return [f"column {name!r} goes back between rows that follow one another, so that they "
-                    f"may be out of order: name time={name!r}"]  # fmt: skip
-    return found
+        return [f"column {mixed[0]!r} alternates, so that rows of several may be mixed: name "
+                f"entity={mixed[0]!r}{others}"]  # fmt: skip
+    back = (name for name in free if not roles.time and _goes_back(table, roles, name))
+    return [f"column {name!r} goes back between rows that follow one another, so that they may be "
+            f"out of order: name time={name!r}" for name in list(back)[:1]]  # fmt: skip
 
 
 def _alternates(table: Table, roles: Roles, name: str) -> bool:
@@ -152,7 +106,7 @@ def _goes_back(table: Table, roles: Roles, name: str) -> bool:
     dates = kind == "time" or (kind == "text" and not facts.numbers)
     if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
         return False  # numbers may be a duration
-    value = table.time(name, dates)
+    value = table.sql(name, dates).time
     keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each)
     missing = table.work.one(f"SELECT count(*) - count({value}) FROM retvar_first")
     return not missing and _often(table, roles, value, "x < before", not dates, keys or "0")
@@ -174,18 +128,5 @@ def _often(
         row_number() OVER (PARTITION BY x ORDER BY n) > 1 AS again
         FROM (SELECT {value} AS x, {ended} AS ended, hash({keys}) AS entity, rowid AS n
               FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n))"""
-    )
-    return bool(found)
-
-
-def _numbers_copies(table: Table, name: str, names: list[str]) -> bool:
-    """Whether a column, such as a row id, alone tells rows apart that are equal otherwise."""
-    if len(names) > MOST_COLUMNS:
-        return False
-    columns = [name], names, [each for each in names if each != name]
-    own, every, others = (f"count(DISTINCT hash({', '.join(map(quoted, x))}))" for x in columns)
-    found = table.work.one(
-        f"SELECT {own} >= {OWN} * count(*) AND {every} - {others} >= greatest({LEAST}, {OFTEN} * "
-        "count(*)) FROM retvar_first"
     )
     return bool(found)

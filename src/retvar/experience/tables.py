@@ -1,4 +1,4 @@
-"""What DuckDB reads as a log: files, tables, data frames; and SQL for what columns hold."""
+"""What DuckDB reads as a log: files, tables, data frames; and SQL for what a column holds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,13 +37,11 @@ KINDS = {
 NUMBERS = {"whole", "number", "flag"}
 EXACT = 2.0**53
 FIRST_ROWS = 65_536  # that decide what a column holds
-MOST_STATES = 10_000_000
 CODE = "^[+-]?0[0-9]+$"  # a code such as 010, and no number
 DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H:%M", " %H:%M:%S")]
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """How text is read."""
 
     encoding: str | None = None
@@ -54,7 +52,7 @@ class Reading:
 
 @dataclass
 class Table:
-    """A log as DuckDB sees it: types of its columns, queries, and SQL for a column."""
+    """A log as DuckDB sees it: types of its columns, and SQL for them."""
 
     name: str
     work: Workspace
@@ -66,91 +64,72 @@ class Table:
     metadata: dict[str, Any] = field(default_factory=dict)  #: written by retvar into its files
     rows: int | None = None  #: None: not known before it is read
 
-    def query(self, columns: Iterable[str] | None = None, file: int | None = None) -> str:
-        """SQL for some columns (all without names) of one file, or of all in any order."""
-        names = ", ".join(map(quoted, dict.fromkeys(self.types if columns is None else columns)))
-        parts = self.parts if file is None else [self.parts[file]]
-        return " UNION ALL ".join(f"SELECT {names} FROM {part}" for part in parts)
-
     def kind(self, column: str) -> str:
         """``whole``, ``number``, ``flag``, ``text``, ``time``, ``nested`` or ``other``."""
         return next((k for k, form in KINDS.items() if re.match(form, self.types[column])), "other")
 
-    def sql(self, column: str) -> Any:
-        """SQL for a column as text, or as another type; NULL where a value is none of that type.
+    def sql(self, column: str, dates: bool = False) -> Any:
+        """SQL for a column as what a role needs; NULL where a value is nothing of that kind.
 
         A `whole` number may not be written as 010, one with `codes` may; a `label` is text that is
-        equal for equal labels: 1.0 is 1.
+        equal for equal labels: 1.0 is 1. An `id` is compared as it is. A `time` is a number that
+        orders times; `dates` become nanoseconds of UTC.
         """
         kind, name = self.kind(column), quoted(column)
-        text, number = f"CAST({name} AS VARCHAR)", f"CAST({name} AS DOUBLE)"
-        plain, low = f"trim({text})", f"lower(trim({text}))"
-        truth = f"CASE WHEN {low} IN {TRUE} THEN true WHEN {low} IN {FALSE} THEN false END"
+        label, number = f"CAST({name} AS VARCHAR)", f"CAST({name} AS DOUBLE)"
+        plain = f"trim({label})"
+        flag = f"CASE WHEN lower({plain}) IN {TRUE} THEN true "
+        flag += f"WHEN lower({plain}) IN {FALSE} THEN false END"
         if kind in NUMBERS:
-            truth = f"CASE {number} WHEN 1 THEN true WHEN 0 THEN false END"
+            flag = f"CASE {number} WHEN 1 THEN true WHEN 0 THEN false END"
         else:
             digits = plain
             for sign, meant in ((self.reading.thousands, ""), (self.reading.decimal, ".")):
                 if sign not in ("", meant):
                     digits = f"replace({digits}, {text_literal(sign)}, '{meant}')"
-            words = f"CASE {low} WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
+            words = f"CASE lower({plain}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
             number = f"coalesce(TRY_CAST({digits} AS DOUBLE), {words})"
         good = f"abs({number}) < {EXACT} AND {number} = floor({number})"  # a cast would round 1.5
         codes = f"CASE WHEN {good} THEN {number}::BIGINT END"
         if kind in ("whole", "flag"):
             codes = f"TRY_CAST({name} AS BIGINT)"
-        no_code = f"CASE WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
-        known = f"coalesce(CAST({codes} AS VARCHAR), CAST({number} AS VARCHAR))"
+        if kind == "number":
+            label = f"coalesce(CAST({codes} AS VARCHAR), CAST({number} AS VARCHAR))"
+            label = f"CASE WHEN NOT isnan({number}) THEN {label} END"
+        whole = f"CASE WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
+        finite = f"CASE WHEN isfinite({number}) THEN {number} END"
+        time = codes if kind == "whole" else finite
+        if kind == "time":
+            time = f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
+        elif dates and self.reading.day_first:
+            forms = ", ".join(map(text_literal, DAY_FIRST))
+            time = f"epoch_ns(try_strptime({plain}, [{forms}]))"
+        elif dates:
+            time = f"epoch_ns(TRY_CAST({plain} AS TIMESTAMP_NS))"
         return SimpleNamespace(
-            text=text, plain=plain, low=low, number=number, codes=codes, flag=truth,
-            finite=f"CASE WHEN isfinite({number}) THEN {number} END",
-            whole=no_code if kind == "text" else codes,
-            label=f"CASE WHEN NOT isnan({number}) THEN {known} END" if kind == "number" else text,
+            id=name, text=plain, number=number, codes=codes, flag=flag, label=label, finite=finite,
+            whole=whole if kind == "text" else codes, time=time,
         )  # fmt: skip
 
-    def time(self, column: str, dates: bool) -> str:
-        """A column of times as a number that orders them; dates become nanoseconds of UTC."""
-        name, sql, kind = quoted(column), self.sql(column), self.kind(column)
-        if kind == "time":
-            return f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
-        if dates and self.reading.day_first:
-            forms = ", ".join(map(text_literal, DAY_FIRST))
-            return f"epoch_ns(try_strptime({sql.plain}, [{forms}]))"
-        if dates:
-            return f"epoch_ns(TRY_CAST({sql.plain} AS TIMESTAMP_NS))"
-        return str(sql.codes if kind == "whole" else sql.finite)
-
-    def unreadable(self, column: str, value: str) -> str:
-        """Whether a text stands where `value`, a number or a time made of it, is NULL."""
-        low = self.sql(column).low
-        return f"({value} IS NULL AND {low} IS NOT NULL AND {low} NOT IN {ABSENT})"
-
-    def facts(self, column: str, everywhere: bool = False) -> Any:
-        """What the first rows hold, or all: how many numbers, fractions, codes such as 010."""
-        kind, rows = self.kind(column), "retvar_first"
-        text = self.sql(column).plain if kind == "text" else "NULL::VARCHAR"
-        number = self.sql(column).number if kind in {*NUMBERS, "text"} else "NULL::DOUBLE"
-        if everywhere:
-            rows = f"({self.query([column])})"
+    def facts(self, column: str) -> Any:
+        """What the first rows hold: how many numbers, fractions, codes such as 010."""
+        kind, sql = self.kind(column), self.sql(column)
+        text = sql.text if kind == "text" else "NULL::VARCHAR"
+        number = sql.number if kind in {*NUMBERS, "text"} else "NULL::DOUBLE"
         found = self.work.execute(
             f"""SELECT count(*) AS rows, count(c) AS present, count(v) AS numbers,
             count(*) FILTER (isfinite(v) AND v <> floor(v)) AS fractions,
             coalesce(min(v) FILTER (isfinite(v)), 0) AS least,
             coalesce(max(v) FILTER (isfinite(v)), 0) AS most,
             count(*) FILTER (regexp_matches(x, '{CODE}')) AS codes, any_value(c)::VARCHAR AS example
-            FROM (SELECT {quoted(column)} AS c, {text} AS x, {number} AS v FROM {rows})"""
+            FROM (SELECT {sql.id} AS c, {text} AS x, {number} AS v FROM retvar_first)"""
         )
         names = [each[0] for each in found.description]
         return SimpleNamespace(**dict(zip(names, found.fetchone(), strict=True)))
 
 
-# ------------------------------------------------------------------ opening
-
-
 def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
     """Open files, or a table in memory, which is registered in the database.
-
-    Of several files, columns that only some of them have are not used.
 
     >>> open_table({"state": [0, 1], "reward": [1.0, 2.0]}, Workspace(), Reading()).types
     {'state': 'BIGINT', 'reward': 'DOUBLE'}
@@ -162,16 +141,14 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
         found = Table("the table", work, reading, ["retvar_table"])
         found.metadata = json.loads(_registered(source, work).get(b"retvar", b"{}"))
     work.source = found.name
-    for part in found.parts:
-        own = {row[0]: row[1] for row in work.all(f"DESCRIBE SELECT * FROM {part}")}
-        found.types = {c: kind for c, kind in (found.types or own).items() if c in own}
+    first = f"SELECT * FROM {found.parts[0]}"
+    found.types = {row[0]: row[1] for row in work.all(f"DESCRIBE {first}")}
     if not found.text:
         found.rows = sum(int(work.one(f"SELECT count(*) FROM {part}")) for part in found.parts)
         if not found.rows:
             raise InputError("source", found.name, "has no rows")
-    query = f"{found.query(file=0)} LIMIT {FIRST_ROWS}"
-    work.execute(f"CREATE OR REPLACE TEMP TABLE retvar_first AS {query}")
-    rejected_lines(found)
+    work.execute(f"CREATE OR REPLACE TEMP TABLE retvar_first AS {first} LIMIT {FIRST_ROWS}")
+    torn_lines(work)
     return found
 
 
@@ -184,7 +161,7 @@ def _registered(source: Any, work: Workspace) -> dict[bytes, bytes]:
     elif not (hasattr(source, "columns") or hasattr(source, "schema")):
         raise InputError("source", type(source).__name__, SOURCE)
     columns = getattr(source, "column_names", getattr(source, "columns", ()))  # of any library
-    _refuse_twice([str(name) for name in columns], "the table")
+    _refuse_twice(map(str, columns), "the table")
     try:
         work.db.register("retvar_table", source)
     except Exception as error:  # a frame may hold anything
@@ -201,30 +178,29 @@ def _frame(columns: Mapping[Any, Any]) -> Any:
         for name, given in columns.items():
             column = given if isinstance(given, list | tuple | range) else np.asarray(given)
             wide: Any = np.asarray(column).T if np.ndim(column) == 2 else []
-            many = {f"{name}_{k}": x for k, x in enumerate(wide)}
-            found |= many or {str(name): column}
+            found |= {f"{name}_{k}": x for k, x in enumerate(wide)} or {str(name): column}
         return pandas.DataFrame(found)
     except Exception as error:  # a list may hold anything
         lengths = {name: np.shape(column) for name, column in found.items()}
         raise InputError("columns", lengths, f"cannot be read: {error}") from None
 
 
-def _files(given: Sequence[Any], work: Workspace, reading: Reading) -> Table:
+# ------------------------------------------------------------------ files
+
+
+def _files(given: Iterable[Any], work: Workspace, reading: Reading) -> Table:
     """Files of one kind, and what retvar wrote about the first of them."""
-    if not given or not all(isinstance(each, str | Path) for each in given):
-        raise InputError("source", f"a list of {len(given)}", SOURCE)
     paths = [path for each in given for path in paths_of(each)]
-    kinds = {path.name.lower().endswith(".parquet") for path in paths}
-    if len(kinds) > 1:
-        raise InputError("source", listed(paths, most=2), "files must be of one kind")
+    if len({path.suffix.lower() == ".parquet" for path in paths}) != 1:
+        raise InputError("source", listed(paths, most=2), f"{SOURCE}; all of one kind")
     work.source = str(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
     found = Table(work.source, work, reading, [], files=[str(path) for path in paths])
-    if True in kinds:
-        found.parts = [f"read_parquet({_name(path)})" for path in paths]
-        query = f"SELECT value FROM parquet_kv_metadata({_name(paths[0])}) WHERE key = 'retvar'"
-        found.metadata = json.loads((work.execute(query).fetchone() or ["{}"])[0])
-    else:
+    if paths[0].suffix.lower() != ".parquet":
         found.text, found.parts = True, [_csv(path, work, reading) for path in paths]
+        return found
+    found.parts = [f"read_parquet({_name(path)})" for path in paths]
+    query = f"SELECT value FROM parquet_kv_metadata({_name(paths[0])}) WHERE key = 'retvar'"
+    found.metadata = json.loads((work.execute(query).fetchone() or ["{}"])[0])
     return found
 
 
@@ -280,21 +256,21 @@ def _csv(path: Path, work: Workspace, reading: Reading) -> str:
     )
 
 
-def _refuse_twice(names: list[str], name: str) -> None:
+def _refuse_twice(names: Iterable[str], name: str) -> None:
     """Refuse names of columns that occur twice; case does not tell them apart."""
     twice = [each for each, times in Counter(map(str.casefold, names)).items() if times > 1]
     if twice:
         raise InputError("columns", listed(twice), f"occur in {name} more than once; rename them")
 
 
-def rejected_lines(table: Table) -> list[int]:
+def torn_lines(work: Workspace) -> list[int]:
     """Lines of the CSV file read last that are no rows; refuse one that is not UTF-8."""
-    if not table.work.all("SELECT 1 FROM duckdb_tables() WHERE table_name = 'reject_errors'"):
+    if not work.all("SELECT 1 FROM duckdb_tables() WHERE table_name = 'reject_errors'"):
         return []
     query = "SELECT line, bool_or(error_type = 'INVALID ENCODING') FROM reject_errors"
-    found = table.work.all(f"{query} GROUP BY line ORDER BY line")
-    table.work.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
+    found = work.all(f"{query} GROUP BY line ORDER BY line")
+    work.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
     for line in (line for line, wrong in found if wrong):
         remedy = "is not UTF-8; say encoding='latin-1'"
-        raise InputError("encoding", f"{table.name}, line {line:,}", remedy)
+        raise InputError("encoding", f"{work.source}, line {line:,}", remedy)
     return [int(line) for line, _ in found]

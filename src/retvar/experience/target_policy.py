@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +25,7 @@ RARER = 10.0  # a behaviour that takes an action as many times less often than t
 ALPHA = 1e-5  # probability that such a behaviour is warned of, in a log
 FORMS = (
     "must be an array [state, action] of probabilities, an array of actions (or .npy), a table "
-    "with state, action and probability (or .csv, .parquet), or a function"
+    "with state, action and probability (or .csv, .parquet), or a function of state and action"
 )
 
 
@@ -35,78 +33,57 @@ FORMS = (
 class TargetPolicy:
     """Probabilities of pairs of a state and an action; NaN where the policy has none.
 
-    >>> policy = target_policy({"state": ["a", "a"], "action": [0, 1], "probability": [0.9, 0.1]})
-    >>> policy.ask(["a", "a", "b"], [0, 1, 1])
+    It is a function, or rows; a table may have the log's columns `state` and `action`.
+
+    >>> table = {"state": ["a", "a"], "action": [0, 1], "probability": [0.9, 0.1]}
+    >>> TargetPolicy.of(table).ask(["a", "a", "b"], [0, 1, 1])
     array([0.9, 0.1, nan])
+    >>> always_right = TargetPolicy.of(np.array([1, 1]))
+    >>> always_right.ask([0, 1], [1, 0])
+    array([1., 0.])
     """
 
-    given: Any  #: a function, or what the rows were made of
-    rows: Rows | None = None  #: None: it is a function
+    function: Any = None
+    rows: Rows | None = None
+
+    @classmethod
+    def of(
+        cls, given: Any, state: Sequence[str] = ("state",), action: str = "action"
+    ) -> TargetPolicy:
+        """The policy that a function, an array, a mapping, a table or a file is."""
+        if callable(given):
+            return cls(given)
+        if isinstance(given, str | Path) and Path(given).suffix.lower() == ".npy":
+            given = load_array(Path(given), FIELD)
+        try:
+            pairs = given
+            if isinstance(given, str | Path) or hasattr(given, "columns") or "probability" in given:
+                pairs = _of_table(given, list(state), action)
+            elif not isinstance(given, Mapping):
+                pairs = dict(enumerate(np.asarray(given)))
+            return cls(rows={compared(name): _row(name, own) for name, own in pairs.items()})
+        except InputError:
+            raise
+        except Exception:  # what is given may hold anything
+            raise InputError(FIELD, literal(given), FORMS) from None
 
     def ask(self, states: list[Any], actions: list[Any]) -> NDArray[np.float64]:
         """Probabilities of so many pairs."""
         if self.rows is not None:
-            found = _looked_up([self.rows.get(compared(state)) for state in states], actions)
-        else:
-            try:
-                found = _asked(self.given, states, actions)
-            except InputError:
-                raise
-            except Exception as error:  # a function may raise anything
-                name = getattr(self.given, "__name__", type(self.given).__name__)
-                raise InputError(FIELD, name, f"fails: {describe_error(error)}") from None
+            rows = [self.rows.get(compared(state)) for state in states]
+            return np.array([
+                math.nan if row is None else row.get(action, 0.0)
+                for row, action in zip(rows, map(compared, actions), strict=True)
+            ])  # fmt: skip
+        try:
+            found = np.array([float(x) for x in map(self.function, states, actions)])
+        except Exception as error:  # a function may raise anything
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            raise InputError(FIELD, name, f"fails: {describe_error(error)}") from None
         wrong = found[(found < -TOLERANCE) | (found > 1.0 + TOLERANCE)]
         if wrong.size:
             raise InputError(FIELD, wrong[0], "must give probabilities between 0 and 1")
         return np.asarray(np.clip(found, 0.0, 1.0), dtype=np.float64)
-
-
-def _asked(function: Any, states: list[Any], actions: list[Any]) -> NDArray[np.float64]:
-    """Ask a function of (state, action), or one of states, which gives all actions' or the one."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a function in C
-        parameters = ()  # type: ignore[assignment]
-    if sum(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in parameters) == 2:
-        return np.array([*map(float, map(function, states, actions))])
-    given = np.array(states)
-    if isinstance(states[0], tuple):  # labels of several columns stay tuples
-        given = np.empty(len(states), dtype=object)
-        given[:] = states
-    return _looked_up([_row(s, p) for s, p in zip(states, function(given), strict=True)], actions)
-
-
-def _looked_up(rows: Sequence[Any], actions: list[Any]) -> NDArray[np.float64]:
-    pairs = zip(rows, map(compared, actions), strict=True)
-    return np.array([math.nan if row is None else row.get(action, 0.0) for row, action in pairs])
-
-
-def target_policy(
-    given: Any, state: Sequence[str] = ("state",), action: str = "action"
-) -> TargetPolicy:
-    """Make a TargetPolicy; a table may have the log's columns `state` and `action`.
-
-    >>> always_right = target_policy(np.array([1, 1]))
-    >>> always_right.ask([0, 1], [1, 0])
-    array([1., 0.])
-    """
-    if callable(given):
-        return TargetPolicy(given)
-    if isinstance(given, str | Path) and Path(given).suffix.lower() == ".npy":
-        given = load_array(Path(given), FIELD)
-    try:
-        pairs = given
-        if isinstance(given, str | Path) or hasattr(given, "columns") or "probability" in given:
-            pairs = _of_table(given, list(state), action)
-        elif not isinstance(given, Mapping):
-            pairs = dict(enumerate(np.asarray(given)))
-        rows = {compared(name): _row(name, own) for name, own in pairs.items()}
-        assert rows
-    except InputError:
-        raise
-    except Exception:  # what is given may hold anything
-        raise InputError(FIELD, literal(given), FORMS) from None
-    return TargetPolicy(given, rows)
 
 
 def _row(state: Any, given: Any) -> dict[Any, float]:
@@ -114,7 +91,7 @@ def _row(state: Any, given: Any) -> dict[Any, float]:
     if np.ndim(given):
         given = dict(enumerate(given))
     elif not isinstance(given, Mapping):
-        given = {given: 1.0} if isinstance(given, str) else {int(given): int(given) == given}
+        given = {given: 1.0}
     row = {compared(action): float(p) for action, p in given.items()}
     if not abs(sum(row.values()) - 1.0) <= TOLERANCE or not min(row.values()) >= 0:
         remedy = "probabilities of a state must sum to 1; list all its actions"
@@ -129,17 +106,15 @@ def _of_table(given: Any, state: list[str], action: str) -> Rows:
     except InputError as error:
         raise InputError(FIELD, error.value, f"{error.field}: {error.remedy}") from None
     states = state if set(state) <= set(table.types) else ["state"]
-    names = [*states, action if action in table.types else "action"]
-    if missing := [name for name in (*names, "probability") if name not in table.types]:
+    names = [*states, action if action in table.types else "action", "probability"]
+    if missing := [name for name in names if name not in table.types]:
         raise InputError(FIELD, listed(table.types, most=12), f"needs a column {missing[0]!r}")
-    columns = ", ".join(map(quoted, names))
-    query = f"SELECT {columns}, {table.sql('probability').number} FROM ({table.query()})"
     rows: Rows = {}
-    for *s, a, p in table.work.all(query):
+    for *s, a, p in table.work.all(f"SELECT {', '.join(map(quoted, names))} FROM {table.parts[0]}"):
         own = rows.setdefault(compared(s[0] if len(s) == 1 else s), {})
         if compared(a) in own:
             raise InputError(FIELD, f"{listed(s)}, {a}", "state and action occur more than once")
-        own[compared(a)] = math.nan if p is None else p
+        own[compared(a)] = math.nan if p is None else float(p)
     return rows
 
 
@@ -180,30 +155,25 @@ def never_taken(
 
     >>> policy = {"worn": {"run": 0.4, "Service": 0.6}}
     >>> print(*never_taken(policy, {("worn", "run"): 700, ("worn", "service"): 300}))
-    the log never takes action 'Service' of the target policy; it takes 'run', 'service': spell it
-    alike, if it is 'service'
+    the log never takes action 'Service' of the target policy; it takes 'run', 'service'
     """
-    rows, logged, wanted = Counter[Any](), Counter[Any](), dict[Any, float]()
-    for (state, action), times in taken.items():
+    rows, wanted, logged = Counter[Any](), dict[Any, float](), {action for _, action in taken}
+    for (state, _), times in taken.items():
         rows[state] += times
-        logged[action] += times
     expected = {(s, a): n * p for s, n in rows.items() for a, p in policy.get(s, {}).items()}
+    enough = max(RARER, 2.0 * largest_ratio) * math.log(max(len(expected), 1) / ALPHA)
     for (_, action), n in expected.items():
         wanted[action] = wanted.get(action, 0.0) + n
-    enough = max(RARER, 2.0 * largest_ratio) * math.log(max(len(expected), 1) / ALPHA)
-    others = {str(action).casefold(): action for action in logged if action not in wanted}
-    found = []
-    for action in (each for each in wanted if wanted[each] and not logged[each]):
-        near = difflib.get_close_matches(str(action).casefold(), others)
-        if near or wanted[action] > enough:
-            hint = f": spell it alike, if it is {others[near[0]]!r}" if near else ""
-            text = f"the log never takes action {action!r} of the target policy; it takes "
-            found.append(text + listed(map(repr, logged)) + hint)
-    missing = [(n, f"{action!r} in state {state!r} (in {count(rows[state], 'row')})")
-               for (state, action), n in expected.items()
-               if n > enough and logged[action] and (state, action) not in taken]  # fmt: skip
-    if missing:
-        names = listed(text for _, text in sorted(missing, reverse=True))
+    found = [
+        f"the log never takes action {action!r} of the target policy; it takes "
+        f"{listed(map(repr, sorted(logged)))}"
+        for action, n in wanted.items() if n > enough and action not in logged
+    ]  # fmt: skip
+    pairs = [(n, f"{action!r} in state {state!r} (in {count(rows[state], 'row')})")
+             for (state, action), n in expected.items()
+             if n > enough and action in logged and (state, action) not in taken]  # fmt: skip
+    if pairs:
+        names = listed(text for _, text in sorted(pairs, reverse=True))
         found.append(f"the log never takes these actions of the target policy: {names}; there, "
                      "and before, the answer is not that of the target policy")  # fmt: skip
     return found

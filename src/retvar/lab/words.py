@@ -15,7 +15,7 @@ from retvar.support.format import count, joined, listed, minus, number, plus_min
 from retvar.td.networks import NETWORKS
 
 if TYPE_CHECKING:
-    from retvar.exact import FixedPoint
+    from retvar.exact.fixed_points import FixedPoint
 
 __all__ = ["Parts", "bias", "choice", "learning", "parts"]
 

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 TIE = 1e-10  # actions within this relative distance of the best count as equally good
 MOST_COLUMNS = 8  # actions that have a column each in a notebook
 MAX_ITERATIONS = 1_000  # of policy iteration, which usually needs about ten
-SOLVER = "retvar.exact"  # lies above this module, and is looked up when a policy needs a variance
+SOLVER = "retvar.exact.solution"  # lies above this module, and is looked up when it is needed
 
 
 class Policy(Shown):

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.online import driver
-from retvar.online.bootstrap import half_width, key_of, replicates_of, spread
 from retvar.online.columns import Columns, Transition, read_columns
 from retvar.online.driver import TERMINATED, TRUNCATED
-from retvar.online.memory import COUNT, Memory
+from retvar.online.memory import COUNT, Memory, half_width, key_of, replicates_of, spread
 from retvar.support import arguments
 from retvar.support.errors import DivergenceError, InputError, ThreadError
 from retvar.support.format import count, literal, number, plus_minus
@@ -367,27 +366,9 @@ class OnlineEstimator(Shown):
     def kurtosis(self, state: Any = None) -> Any:
         """Excess kurtosis, fourth moment / variance² − 3, with ``order=4``; NaN as above.
 
-        Moments are learned apart, so it may be one that no return has; see :meth:`note`.
+        Moments are learned apart, so it may be one that no return has: below skewness² − 2.
         """
         return self._estimate("kurtosis", state)
-
-    def note(self, state: Any = None) -> Any:
-        """Why a skewness or kurtosis is missing or impossible, in words; empty where all is well.
-
-        The kurtosis of a distribution is at least skewness² − 2.
-
-        >>> import retvar as rv
-        >>> risk = rv.Direct(alpha=0.5, gamma=0.9, lam=0.9, order=4).online(states=1)
-        >>> risk.note(0)
-        'the variance is not above 0: no skewness, no kurtosis'
-        """
-        found = np.full(np.shape(self.variance(state)), "")
-        if self._network.higher:
-            from retvar.exact.moments import notes_on  # slow to import
-
-            kurtosis = self.kurtosis(state) if "kurtosis" in self._network.higher else None
-            found = notes_on(self.variance(state), self.skewness(state), kurtosis)
-        return found if state is None else str(found)
 
     def predict(self, states: Any, what: str = "value") -> Array:
         """Estimates for a column of states (or features).

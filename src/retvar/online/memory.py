@@ -1,25 +1,70 @@
-"""The arrays of an online estimator: a block of 1 + B lanes, and what its driver needs besides."""
+"""The arrays of an online estimator: a block of 1 + B lanes, and what its driver needs besides.
+
+Lanes from 1 on are bootstrap replicates. Each weighs every transition by a random multiplier, 0 or
+2, of its own. Their deviations from the estimate are distributed like that of the estimate from its
+target, so estimate ± z times their standard deviation is an interval for the target.
+"""
 
 from __future__ import annotations
 
 import copy
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar.online.driver import kernel_of
+from retvar.support import arguments
 from retvar.support.errors import InputError
+from retvar.support.format import literal
 from retvar.td.block import Prepared, block_of, end_row, per_state, prepare
 from retvar.td.features import Features, Rows, States
 from retvar.td.lazy import DEFERRED
 from retvar.td.networks import network_of
-from retvar.td.nodes import ALL, FEW, LAZY, SPARSE, TABLE, Block, Spec
+from retvar.td.nodes import ALL, FEW, LAZY, LIMIT, SPARSE, TABLE, Block, Spec
+from retvar.td.random import seed_of
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+FEWEST, MOST = 2, 16_384  # replicates; the random counter allows no more
 COUNT, COUNTS = 8, 9  # of ints: number of states; transitions learned from and skipped
+
+
+def replicates_of(description: Any, count: Any) -> int:
+    """Return how many replicates an estimator has, if it may have so many."""
+    if arguments.is_integer(count) and count == 0:
+        return 0
+    if not arguments.is_integer(count) or not FEWEST <= count <= MOST:
+        remedy = f"must be 0, or from {FEWEST} to {MOST:,}"
+        raise InputError("bootstrap_samples", literal(count), remedy)
+    if any(depends_on_errors(node.step.kind) for node in description.nodes(tabular=False)):
+        remedy = "cannot be used with Adadelta, whose steps depend on the errors"
+        raise InputError("bootstrap_samples", count, remedy)
+    return int(count)
+
+
+def key_of(seed: object) -> NDArray[np.uint64]:
+    """Two random words that depend on the seed, the key of the multipliers, and their counter."""
+    words = np.random.SeedSequence(int(seed_of(seed))).generate_state(2, dtype=np.uint64)
+    return np.array([*words, 0], dtype=np.uint64)
+
+
+def spread(predictions: Array) -> Array:
+    """Standard deviation over replicates, without those that diverged."""
+    usable = np.isfinite(predictions) & (np.abs(predictions) <= LIMIT)
+    count = usable.sum(axis=-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = np.where(usable, predictions, 0.0).sum(axis=-1) / np.maximum(count, 1)
+        squares = np.where(usable, predictions - mean[..., None], 0.0) ** 2
+        found: Array = np.sqrt(squares.sum(axis=-1) / np.where(count >= FEWEST, count - 1, np.nan))
+    return found
+
+
+def half_width(level: object) -> float:
+    """Half-width of a normal interval of this level, in standard deviations."""
+    return NormalDist().inv_cdf((1 + arguments.level("level", level)) / 2)
 
 
 class Memory:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr
 
-from retvar.exact import fixed_point
+from retvar.exact.fixed_points import fixed_point
 from retvar.paper.declarations import Simulation
 from retvar.simulation.expected_curves import expected_curve, resting_error
 

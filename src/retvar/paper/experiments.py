@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.exact import solve
+from retvar.exact.solution import solve
 from retvar.mdp import domains
 from retvar.paper import claims as c
 from retvar.paper.declarations import Experiment, Simulation

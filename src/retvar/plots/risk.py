@@ -12,8 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from retvar.exact import Attribution
-from retvar.exact.attribution import Contribution
+from retvar.exact.attribution import Attribution, Contribution
 from retvar.exact.frontiers import Frontier, FrontierPoint
 from retvar.exact.law import Law
 from retvar.exact.sampling import sample_returns

@@ -230,8 +230,7 @@ def making_block(plan: Plan) -> Any:
             w(cells, c), held(cells, c), first(cells, c), second(cells, c), taken(cells, c),
             used(cells, c, launch.used, i), traces(lines), none, visits(cells, c),
             rates(cells, c), none, features(loaded.phi), none, none, None, numbers[0], numbers[1],
-            numbers[2], None, None, None, None, None, None, loaded.kappa, last, None,
-            powers(loaded.powers),
+            numbers[2], None, None, None, None, loaded.kappa, last, None, powers(loaded.powers),
         )  # fmt: skip
 
     return make

@@ -15,8 +15,6 @@ Variables are deviations of weights from a reference (the truth), which leaves f
 from __future__ import annotations
 
 import copy
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,7 +40,7 @@ from retvar.simulation.question import Question
 from retvar.support.errors import ConvergenceError, InputError
 from retvar.td import networks, rules
 from retvar.td.features import Features, States
-from retvar.td.initial_values import Noisy, PerRun
+from retvar.td.initial_values import PerRun
 from retvar.td.learners import Learner
 from retvar.td.networks import MEAN, PLACES, VALUE, VARIANCE, Network, Reading, Readings
 from retvar.td.step_sizes import CONSTANT
@@ -56,13 +54,9 @@ MAX_DENSE = 40  # most unknowns for which all eigenvalues are computed
 TOLERANCE = 1e-11  # of eigenvalues of larger matrices
 RESIDUAL = 1e-10  # relative; a larger one raises a ConvergenceError
 POINT_BYTES = 2e8  # memory for monomials at initial points
-MOST_NUMBERS = 10  # random numbers that initial values depend on
 MOST_WEIGHTS = 300  # weights of a node whose dependence is looked for
+NO_CURVE = "has no exact curve; use PerRun, or simulate"
 NOT_CLOSED = "has no closed recursion; use simulate, or a constant step and no trace"
-POINTS = {  # with the moments up to degree 5 of a number in ±1, or a normal one; their shares
-    "uniform": ((-math.sqrt(0.6), 0.0, math.sqrt(0.6)), (5 / 18, 8 / 18, 5 / 18)),
-    "normal": ((-math.sqrt(3.0), 0.0, math.sqrt(3.0)), (1 / 6, 4 / 6, 1 / 6)),
-}
 
 
 class Edge(NamedTuple):
@@ -514,6 +508,8 @@ def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
     if learner.order != 2:
         remedy = "must be 2 for exact curves; use simulate"
         raise InputError(f"{prefix}order", learner.order, remedy)
+    if not isinstance(setup.template.start, PerRun | None):
+        raise InputError(f"{prefix}value", learner.value, NO_CURVE)
     names = {VALUE: "", VARIANCE: "_bar", MEAN: "_mean"}  # the mean's default is another's
     for place in (p for p in names if p in learner.network.places):
         kind, traced, *_ = setup.rule(place)
@@ -525,37 +521,9 @@ def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
 
 
 def _start_points(template: Template) -> tuple[list[Array], Array]:
-    """Initial weights [point, weight] of the nodes, and the share of each point.
-
-    Rows of a table for each run are points as they are. A random number is three points, in all
-    combinations with the others.
-    """
-    tables = {name: x.values for name, x in template.initial.items() if isinstance(x, PerRun)}
-    noisy = {name: x for name, x in template.initial.items() if isinstance(x, Noisy)}
-    errors = [(name, kind) for name, x in noisy.items() for kind in POINTS if getattr(x, kind)]
-    sizes = [template.size(name) for name, _ in errors]
-    lengths = {len(np.asarray(x)) for x in tables.values()} or {1}
-    if len(lengths) > 1:
-        found = f"{sorted(lengths)} runs"
-        raise InputError("value", found, "tables of initial values need equal lengths")
-    if sum(sizes) > MOST_NUMBERS:
-        remedy = f"must depend on at most {MOST_NUMBERS} random numbers; use simulate, or PerRun"
-        raise InputError("value", f"{sum(sizes)} random numbers", remedy)
-    (runs,) = lengths
-    each = [
-        POINTS[kind] for (_, kind), size in zip(errors, sizes, strict=True) for _ in range(size)
-    ]
-    numbers = np.array(list(itertools.product(*(points for points, _ in each))))
-    shares = np.array([math.prod(p) for p in itertools.product(*(share for _, share in each))])
-    parts = np.split(np.tile(numbers, (runs, 1)), np.cumsum(sizes)[:-1], axis=1)
-    drawn = {name: np.repeat(np.asarray(x), len(shares), axis=0) for name, x in tables.items()}
-    for name, x in noisy.items():
-        around = np.broadcast_to(x.center, template.size(name))
-        drawn[name] = np.tile(around, (runs * len(shares), 1)).astype(np.float64)
-    for (name, kind), part in zip(errors, parts, strict=False):  # one part if there is no error
-        drawn[name] += getattr(noisy[name], kind) * part
-    count = runs * len(shares)
-    return template.started(drawn, count), np.tile(shares, runs) / runs
+    """Initial weights [point, weight] of the nodes: a point for each run; and its share."""
+    runs = len(template.start.values) if isinstance(template.start, PerRun) else 1
+    return template.weights(range(runs), None), np.full(runs, 1 / runs)
 
 
 def _node_variables(

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order
 
-from retvar.exact import stationary_distribution
-from retvar.exact.stationary import transitions
+from retvar.exact.stationary import stationary_distribution, transitions
 from retvar.mdp import MDP
 from retvar.simulation.curve_recursion import (
     MOST_UNKNOWNS,
@@ -40,8 +39,6 @@ ROUNDING = 1e-13  # share of the terms of a mean square below which a variance i
 CLOCK = 64  # steps between two looks at the progress
 STEP_NAMES = {VALUE: "alpha", MEAN: "alpha_mean", VARIANCE: "alpha_bar"}
 MOST_RESTING = 150_000  # unknowns at rest
-LEAST_SCALE = 1e-4  # of the steps, in the search for the largest stable ones
-DIGITS = 1e-3  # relative accuracy of that search
 
 
 def expected_curve(
@@ -174,7 +171,7 @@ def _curve(
     rows = []
     last = int(moments[-1])
     with np.errstate(over="ignore", invalid="ignore"):
-        path = _by_step(recursion, initial) if by_step else _by_episode(recursion, initial)
+        path = (_by_step if by_step else _by_episode)(recursion, initial, last)
         wanted = set(moments.tolist())
         for t, now in enumerate(itertools.islice(path, last + 1)):
             if t in wanted:
@@ -192,7 +189,7 @@ def _curve(
     return found
 
 
-def _by_step(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Array]]:
+def _by_step(recursion: Recursion, initial: Array, _: int) -> Iterator[Callable[[], Array]]:
     """Moments after each step, from step 0 on."""
     operator, x = recursion.operator, recursion.begin(initial)
     while True:
@@ -200,17 +197,27 @@ def _by_step(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Arra
         x = operator @ x
 
 
-def _by_episode(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Array]]:
-    """Moments after each episode: at its end, summed over all its lengths."""
+def _by_episode(recursion: Recursion, initial: Array, last: int) -> Iterator[Callable[[], Array]]:
+    """Moments after each episode: at its end, summed over all its lengths.
+
+    An episode is a linear map; of many episodes its matrix is made first.
+    """
     stay, end = np.split(np.arange(recursion.walked.shape[0]), [recursion.unknowns])
-    within, last = Triangle(recursion, recursion.walked[stay]), recursion.walked[end]
+    within, ends = Triangle(recursion, recursion.walked[stay]), recursion.walked[end]
     if within.radius >= 1:
         remedy = "the mean square at the end of an episode is infinite; use smaller steps"
         raise InputError("episodes", f"a radius of {within.radius:.6g}", remedy)
+
+    def episode(now: Array) -> Array:
+        return np.asarray(ends @ within.solve(recursion.begin(now)))
+
+    step: Callable[[Array], Array] = episode
+    if initial.size < last:
+        step = np.stack([episode(x) for x in np.eye(initial.size)], axis=1).__matmul__
     now = initial
     while True:
         yield lambda: now  # noqa: B023
-        now = np.asarray(last @ within.solve(recursion.begin(now)))
+        now = step(now)
 
 
 # ---------------------------------------------------------------------- at rest
@@ -250,7 +257,7 @@ def resting_error(
     Raises
     ------
     InputError
-        If the mean square is unstable (a radius of 1 or more), with the largest stable steps.
+        If the mean square is unstable (a radius of 1 or more).
 
     Examples
     --------
@@ -275,7 +282,7 @@ def _rest(problem: Problem, share: Array) -> tuple[dict[str, Array], float]:
     kept = np.flatnonzero(share > 0)
     recursion, initial = problem.recursion(kept, MOST_RESTING)
     triangle = Triangle(recursion, recursion.operator)
-    refuse_unstable(problem, recursion, triangle.radius)
+    refuse_unstable(problem, triangle.radius)
     known = np.outer(share[kept], initial).ravel()  # right where nothing learns
     x = triangle.solve(np.zeros(recursion.unknowns), known)
     found = {}
@@ -285,36 +292,14 @@ def _rest(problem: Problem, share: Array) -> tuple[dict[str, Array], float]:
     return found, triangle.radius
 
 
-def refuse_unstable(problem: Problem, recursion: Recursion, radius: float) -> None:
-    """Raise an InputError with the largest stable steps if the mean square grows."""
-    if radius < 1:
-        return
-    places = [p for p in recursion.network.places if problem.steps[p] > 0]
-    steps = ", ".join(f"{STEP_NAMES[p]}={number(problem.steps[p])}" for p in places)
-    scale = _stable_scale(problem, recursion)
-    remedy = "no smaller steps in this proportion are stable either"
-    if scale > 0:
-        largest = ", ".join(f"{STEP_NAMES[p]}={number(scale * problem.steps[p])}" for p in places)
-        remedy = f"in this proportion the largest stable steps are about {largest}"
-    why = f"the mean square is unstable (radius {radius:.6g})"
-    found = f"{type(problem.learner).__name__}({steps})"
-    raise InputError("learner", found, f"{why}; {remedy}; use expected_curve for a finite time")
-
-
-def _stable_scale(problem: Problem, recursion: Recursion) -> float:
-    """The largest factor of all steps with which the mean square is stable, 0 if there is none."""
-
-    def stable(scale: float) -> bool:
-        scaled = recursion.with_steps((scale * problem.steps).tolist())
-        return Triangle(scaled, scaled.operator).radius < 1
-
-    low, high = LEAST_SCALE, 1.0
-    if not stable(low):
-        return 0.0
-    while high / low > 1 + DIGITS:
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if stable(middle) else (low, middle)
-    return low
+def refuse_unstable(problem: Problem, radius: float) -> None:
+    """Raise an InputError if the mean square grows."""
+    if radius >= 1:
+        places = [p for p in problem.learner.network.places if problem.steps[p] > 0]
+        steps = ", ".join(f"{STEP_NAMES[p]}={number(problem.steps[p])}" for p in places)
+        remedy = f"the mean square is unstable (radius {radius:.6g}); take smaller steps, or use "
+        remedy += "expected_curve for a finite time"
+        raise InputError("learner", f"{type(problem.learner).__name__}({steps})", remedy)
 
 
 def _period(mdp: MDP, policy: object, share: Array) -> int:

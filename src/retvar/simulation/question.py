@@ -144,7 +144,7 @@ class Question:
             f"true_{name}": (dims, np.array([self.truth(t)[name][at] for t in self.templates]))
             for name in ("value", "variance", *self.higher)
         }
-        fixed = [not t.learner.learn_value and "value" not in t.initial for t in self.templates]
+        fixed = [not t.learner.learn_value and t.start is None for t in self.templates]
         if any(fixed):
             frozen = np.full((len(self.templates), at.size), np.nan)
             held = self.frozen(list(compress(self.templates, fixed)), range(1))
@@ -154,16 +154,12 @@ class Question:
 
     def coords(self, states: Any) -> dict[str, Any]:
         """Learners, their class, the settings that differ, and all settings; states."""
-        learners, names = (
-            list(self.learners.values()),
-            [self.mdp.state_name(int(s)) for s in states],
-        )
-        kinds = [type(learner).__name__ for learner in learners]
+        learners, labels = list(self.learners.values()), self.mdp.state_labels
         settings = [json.dumps(_without_tables(learner.to_dict())) for learner in learners]
         return {
             "learner": list(self.learners),
-            "state": names if self.mdp.state_names else states,
-            "algorithm": ("learner", kinds),
+            "state": [labels[s] for s in states],
+            "algorithm": ("learner", [type(learner).__name__ for learner in learners]),
             **{name: ("learner", column) for name, column in _varying(learners).items()},
             "settings": ("learner", settings),
         }
@@ -251,11 +247,8 @@ def _features(mdp: MDP, features: Any, value: Any, mean: Any) -> list[Features]:
         raise InputError("value_features", "alone", "give features too")
     given = States(mdp.n_states) if features is None else features
     kinds = features_of_nodes(given, value, mean)
-    for place, field in (
-        (VARIANCE, "features"),
-        (VALUE, "value_features"),
-        (MEAN, "mean_features"),
-    ):
+    fields = {VARIANCE: "features", VALUE: "value_features", MEAN: "mean_features"}
+    for place, field in fields.items():
         kind = kinds[place]
         if kind.states != mdp.n_states:
             found = "no table" if kind.states is None else f"{kind.states} rows"

@@ -228,11 +228,8 @@ def finding(shape: Shape) -> Any:
 
     def of_node(K: int) -> Any:
         spec = shape.specs[K]
-        SLOT, ONE, predict = (
-            slot_of(shape, spec.code),
-            int(not spec.common),
-            FeatureCode(spec, K).predict,
-        )
+        SLOT, ONE = slot_of(shape, spec.code), int(not spec.common)
+        predict = FeatureCode(spec, K).predict
 
         @part
         def find(m, s, found):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar.exact import stationary_distribution
+from retvar.exact.stationary import stationary_distribution
 from retvar.mdp import END, MDP
 from retvar.mdp.weighted_edges import lam_on_arrival
 from retvar.simulation import runner, streams

@@ -147,7 +147,7 @@ def best_steps(
     Raises
     ------
     InputError
-        If the best steps are unstable in mean square, with the radius and the largest stable steps.
+        If the best steps are unstable in mean square.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def best_steps(
     recursion, _ = best.recursion()
     radius = Triangle(recursion, recursion.operator).radius
     if radius > 1 + 1e-9:  # 1: weights of states that are left for ever
-        refuse_unstable(best, recursion, radius)
+        refuse_unstable(best, radius)
     names = [STEP_NAMES[place] for place in places]
     chosen = {name: float(found[place]) for name, place in zip(names, places, strict=True)}
     edges = [name for name, x in chosen.items() if x < EDGE * low or x * EDGE > high]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -166,7 +167,7 @@ def block_of(
         scales=np.ones((DEFERRED + 1, count)) if whole else None,
         p=_aligned(p), q=_aligned(q),
         own=lanes(not all(s.local for s in specs)), errors=lanes(False),
-        now=lanes(False), after=lanes(False), held_now=lanes(False), held_after=lanes(False),
+        now=lanes(False), after=lanes(False),
         coins=np.ones(width) if whole else None, kappa=np.ascontiguousarray(kappa),
         last=np.zeros((1, count)), lost=np.zeros(count) if whole else None,
         powers=each([False] * count, None, np.zeros(1)),
@@ -217,34 +218,6 @@ def words_of(block: Block) -> Any:
     return np.array(words, dtype=np.int64) if COMPILED else block
 
 
-def _reading(kind: Any, at: int) -> tuple[Any, int]:
-    """An inlined function of words that returns a tuple with an array or a tuple like `kind`."""
-    if isinstance(kind, np.ndarray):
-        pointer, here = _POINTER[kind.dtype.kind], at
-
-        def flat(words):
-            return (_array_at(pointer(words[here, 0]), (words[here, 1],)),)
-
-        def table(words):
-            return (_array_at(pointer(words[here, 0]), (words[here, 1], words[here, 2])),)
-
-        return part(flat if kind.ndim == 1 else table), at + 1
-    parts = []
-    for each in kind:
-        read, at = _reading(each, at)
-        parts.append(read)
-    all_of_them = _joined(parts)
-    return part(lambda words: (all_of_them(words),)), at
-
-
-def _joined(parts: list[Any]) -> Any:
-    """An inlined function that puts the tuples of some functions together."""
-    if len(parts) == 1:
-        return parts[0]
-    first, others = parts[0], _joined(parts[1:])
-    return part(lambda words: first(words) + others(words))
-
-
 def read_block(nodes: int) -> Any:
     """An inlined function that makes a block of :func:`words_of`."""
     if not COMPILED:
@@ -252,10 +225,15 @@ def read_block(nodes: int) -> Any:
     spec = Spec(0, 0, True, NONE, 0, TABLE, True)
     zeros = np.zeros((nodes, 1))
     model = block_of((spec,) * nodes, [States(1)] * nodes, zeros, zeros, zeros)
-    read, _ = _reading(tuple(model), 0)
+    names: dict[str, Any] = {"array": _array_at, "Block": Block, **_POINTER}
+    exec(f"def make(words): return Block(*{_reading(tuple(model), itertools.count())})", names)
+    return part(names["make"])
 
-    @part
-    def make(words):
-        return Block(*read(words)[0])
 
-    return make
+def _reading(kind: Any, numbers: Iterator[int]) -> str:
+    """An expression of words: an array, or nested tuples of arrays, like `kind`."""
+    if not isinstance(kind, np.ndarray):
+        return f"({' '.join(f'{_reading(each, numbers)},' for each in kind)})"
+    at = next(numbers)
+    shape = ", ".join(f"words[{at}, {axis + 1}]" for axis in range(kind.ndim))
+    return f"array({kind.dtype.kind}(words[{at}, 0]), ({shape},))"

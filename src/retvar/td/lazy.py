@@ -43,7 +43,7 @@ class LazyCode:
         active, entry, feature, size, lanes = f.active, f.entry, f.feature, f.size, f.lanes
         weigh, visit, step_of, note_step = steps.weigh, steps.visit, steps.step_of, steps.note_step
         decayed, spread, finish = traces.decayed, traces.spread, traces.finish
-        predict_plainly, KIND, COINS = f.predict, spec.kind, spec.coins
+        predict, KIND, COINS = f.predict, spec.kind, spec.coins
         COUNTS, AVERAGES, BOUNDED = counts_visits(KIND), averages(KIND), is_bounded(KIND)
         VALUE, MEAN, VARIANCE, THIRD = (heard(specs, K, place) for place in range(4))
         reward, discount, REREAD = part(node.reward), part(node.discount), is_reread(specs, K)
@@ -77,7 +77,7 @@ class LazyCode:
             return found
 
         @called_part
-        def predict(m, s, out):
+        def recall(m, s, out):
             """w·φ of a state in all lanes, of the weights that learn with what is deferred."""
             n, w = lanes(m), m.held[K] if AVERAGES else m.w[K]
             for lane in range(n):
@@ -136,12 +136,8 @@ class LazyCode:
         @part
         def begin(m, x):
             """Predict; let the trace decay, flush it where that is due, and add the features."""
-            if AVERAGES:
-                for lane in range(lanes(m)):
-                    m.now[K, u(lane)] = predict_plainly(m, m.w[K], x.s, lane)
-                    m.after[K, u(lane)] = predict_plainly(m, m.w[K], x.s2, lane)
-            predict(m, x.s, m.held_now[K] if AVERAGES else m.now[K])
-            predict(m, x.s2, m.held_after[K] if AVERAGES else m.after[K])
+            recall(m, x.s, m.now[K])
+            recall(m, x.s2, m.after[K])
             spread(m, x)
             c, weight, slot = discount(x.t), weigh(x), slot_of(x.stream)
             s, largest = trace(decayed(m, x, c), m.scales[slot, K], 0.0, weight), 0.0
@@ -199,8 +195,10 @@ class LazyCode:
             c, at, slot = discount(x.t), u(lane), slot_of(x.stream)
             now, after = m.now[K, at], m.after[K, at]
             fed = reward(x.t, Readings(said[VALUE], said[MEAN], said[VARIANCE], said[THIRD]))
-            error = td_error(fed, c, after, now)
-            own = td_error(fed, c, m.held_after[K, at], m.held_now[K, at]) if AVERAGES else error
+            own = error = td_error(fed, c, after, now)
+            if AVERAGES:  # predicts from the means, learns in the weights
+                now, after = predict(m, m.w[K], x.s, lane), predict(m, m.w[K], x.s2, lane)
+                error = td_error(fed, c, after, now)
             m.errors[K, at] = error
             own = (m.coins[at] * own) if COINS else own
             own = own if COUNTS else m.p[K, at] * own

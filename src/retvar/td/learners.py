@@ -77,7 +77,7 @@ class Learner(Shown):
     estimand: Estimand = "target_return"
     value: ArrayLike | InitialValues = 0.0
     learn_value: bool = True
-    initial_variance: ArrayLike | InitialValues = 0.0
+    initial_variance: ArrayLike = 0.0
     order: int = 2
 
     method: ClassVar[str]
@@ -169,10 +169,9 @@ class Learner(Shown):
         if (states is None) == (features is None):
             given = "both" if states is not None else "neither"
             raise InputError("states, features", given, "give one of the two")
-        for field in dataclasses.fields(self):
-            if isinstance(kind := getattr(self, field.name), InitialValues):
-                remedy = "differs from run to run; use it with simulate"
-                raise InputError(field.name, type(kind).__name__, remedy)
+        if isinstance(self.value, InitialValues):
+            remedy = "differs from run to run; use it with simulate"
+            raise InputError("value", type(self.value).__name__, remedy)
         if states is not None and not (value_features is None and mean_features is None):
             raise InputError("value_features", "with states", "use features instead of states")
         table = States(states) if states is not None else features
@@ -234,24 +233,15 @@ class VTD(Learner):
     """White and White (2016): a second-moment node; the variance is that minus the squared value.
 
     R̄ = η²(Ḡ² + 2γ′λ′ḠJ(s′)), Ḡ = R + γ′(1−λ′)J(s′). The variance may be negative, because the
-    second moment lags behind the value; its standard deviation is then NaN. See :class:`Learner`.
+    second moment lags behind the value; its standard deviation is then NaN. Without traces and with
+    λ = 1 it is Tamar's TD(0). See :class:`Learner`.
 
     >>> import retvar as rv
-    >>> rv.VTD.tamar(alpha=0.1, gamma=0.9).lam
-    1.0
+    >>> rv.VTD(alpha=0.1, gamma=0.9, lam=1.0).method
+    'vtd'
     """
 
     method = "vtd"
-
-    @classmethod
-    def tamar(cls, alpha: float | StepSize, **settings: Any) -> VTD:
-        """Tamar's TD(0): λ = 1 and no traces.
-
-        >>> import retvar as rv
-        >>> rv.VTD.tamar(alpha=0.1) == rv.VTD(alpha=0.1, lam=1.0, kappa=0.0, kappa_bar=0.0)
-        True
-        """
-        return cls(alpha=alpha, **{"lam": 1.0, "kappa": 0.0, "kappa_bar": 0.0, **settings})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -276,7 +266,7 @@ class Centred(Learner):
 
     alpha_mean: float | StepSize | None = None
     kappa_mean: ArrayLike | None = None
-    initial_mean: ArrayLike | InitialValues | None = None
+    initial_mean: ArrayLike | None = None
 
     method = "centred"
 
@@ -362,16 +352,16 @@ def _setting(field: str, given: Any) -> Any:
         found = np.array(step_size(field, given).parameters())
         if isinstance(given, StepSize):
             return given
-    elif field in ("value", "initial_variance", "initial_mean"):
-        if isinstance(given, InitialValues):
+    elif isinstance(given, InitialValues):
+        if field == "value":
             return given
+        raise InputError(field, given, "must not differ from run to run")
+    elif field in ("value", "initial_variance", "initial_mean"):
         kind = getattr(given, "dtype", None)
         if kind is not None and kind.kind == "f" and kind != np.float64:
             remedy = "must be float64, or squared errors lose half of their digits"
             raise InputError(field, f"{kind} weights", remedy)
         found = arguments.numbers(field, given)
-    elif isinstance(given, InitialValues):
-        raise InputError(field, given, "must not differ from run to run")
     else:
         found = arguments.unit_interval(field, given)
     if found.size == 0:

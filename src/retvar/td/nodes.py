@@ -97,10 +97,8 @@ class Block(NamedTuple):
     q: Any
     own: Any  #: [node, lane] what pulls the weights: α × multiplier × TD error
     errors: Any  #: [node, lane] TD errors of the last transition
-    now: Any  #: [node, lane] lazy traces: predictions before the update …
+    now: Any  #: [node, lane] lazy traces: what learns predicts before the update
     after: Any
-    held_now: Any  #: … Averaged: of what learns
-    held_after: Any
     coins: Any  #: [lane] multipliers
     kappa: Any  #: [node, state or one for all]
     last: Any  #: [stream, node] discount of the last transition

@@ -177,17 +177,6 @@ class LinearGaussian:
         found = np.sqrt(self.variance(x))
         return found if found.ndim else float(found)
 
-    def policy(self, x: ArrayLike) -> Any:
-        """The action −Kx of one state or several; 0, the only action, in a world without control.
-
-        >>> LinearGaussian.controlled(1.0, 1.0, 0.5, S=0.1, Q=1.0, gamma=0.9).policy([2.0])
-        array([-1.])
-        """
-        points = self._points(x)
-        if self.control is None:
-            return np.zeros(points.shape[:-1], dtype=np.int64)[()]
-        return -(points @ self.control.K.T)
-
     @cached_property
     def stationary(self) -> Array:
         """Covariance Σ = S + FΣFᵀ of the stationary distribution; its mean is 0.
@@ -260,25 +249,6 @@ class LinearGaussian:
             left -= taken
             x = states[-1]
             yield states, rewards
-
-    def environment(self, steps: int = 1_000) -> Any:
-        """The world as a Gymnasium environment, truncated after so many steps.
-
-        It is ``retvar/LinearGaussian-v0``; see
-        :class:`retvar.mdp.linear_gaussian.environment.LinearGaussianEnv`.
-
-        >>> env = LinearGaussian(F=0.6, S=0.64, Q=1.0, gamma=0.9).environment(steps=100)
-        >>> env.reset(seed=0)[0].shape, env.action_space
-        ((1,), Discrete(1))
-        """
-        import gymnasium
-
-        from retvar.mdp.linear_gaussian.environment import ID  # registers it
-
-        own = {"F": self.F, "S": self.S, "Q": self.Q}
-        options = own if self.control is None else self.control._asdict()
-        steps = arguments.integer("steps", steps, 1)
-        return gymnasium.make(ID, max_episode_steps=steps, **options)
 
     def _solve(self) -> None:
         """Find P, c, M and m."""
