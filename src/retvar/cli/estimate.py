@@ -24,7 +24,6 @@ from retvar.estimation.files import (
     write_data,
     write_report,
 )
-from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
 from retvar.support.files import kind_of
 from retvar.support.format import natural_key
@@ -203,6 +202,8 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _formats(text: str) -> tuple[str, ...]:
+    from retvar.support import arguments
+
     given = base.split_commas(text) or ()
     return tuple(arguments.choice("formats", x, [*FORMATS, "none"]) for x in given if x != "none")
 
@@ -284,8 +285,7 @@ def _several(
     refuse("is for one reward; leave it out", alone)
     found: Any = estimate(experience, **settings)
     found.save(out)
-    data = found.returns.data
-    plain = {str(name): column.values.tolist() for name, column in data.variables.items()}
+    plain = {str(name): x.values.tolist() for name, x in found.returns.data.variables.items()}
     print_result(base.to_json(plain) if args["json"] else f"{found}\n\nwritten: {out}")
 
 
