@@ -69,5 +69,5 @@ def test_no_best_step_lies_at_an_end_of_the_grid():
     experiment = next(e for e in all_experiments() if e.id == "complex-value-error/best-step")
     (data,) = stored(experiment).values()
     for method in ("direct", "vtd", "centred"):
-        steps = least_error(data, method)[2]
+        steps = least_error(data, method).alpha_bar
         assert data.alpha_bar.min() < steps.min() <= steps.max() < data.alpha_bar.max()

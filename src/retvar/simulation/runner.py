@@ -104,10 +104,14 @@ class Lanes:
             for place, members in self.owned:
                 keys = [m.template.start_key for m in members]
                 distinct = list(dict.fromkeys(keys))
-                tables = np.broadcast_arrays(*(found[key][place] for key in distinct))
-                starts.append(np.stack(tables))  # a single row is repeated
+                tables = [found[key][place] for key in distinct]
+                if all(x.strides[0] == 0 for x in tables):  # one row for all runs
+                    tables = [x[:1] for x in tables]
+                starts.append(np.stack(np.broadcast_arrays(*tables)))
                 which.append(np.array([distinct.index(key) for key in keys]))
-            self._given = self._given._replace(starts=tuple(starts), which=tuple(which))
+            given = self._given._replace(starts=tuple(starts), which=tuple(which))
+            self._given = given
+            return given  # other threads may have replaced it meanwhile
         return self._given
 
     def wanted(self, runs: range) -> Wanted:
