@@ -628,15 +628,6 @@ def test_rare_returns_that_a_small_sample_lacks_are_no_alarm():
 # ---------------------------------------------------------------------- as text
 
 
-@pytest.mark.parametrize("by", ["least_squares", "td"])
-def test_more_states_than_fit_into_memory_are_refused(by, monkeypatch):
-    monkeypatch.setattr("retvar.estimation.states.free_memory", lambda: 2.0**34)
-    log = {"state": [0, 1], "next_state": [1, 0], "reward": [1.0, 2.0], "terminated": [0, 1]}
-    with pytest.raises(InputError) as caught:
-        rv.estimate(from_table(log, states=10**9), gamma=0.9, by=by)
-    assert caught.value.field == "state"
-
-
 def test_values_that_rest_on_states_without_a_usable_row_are_doubted():
     """The cost of a rare bad state is never logged: 0.2 of each value is an assumption."""
     log = {"state": ["ok"] * 8 + ["ok", "bad"], "reward": [1.0] * 9 + [np.nan],

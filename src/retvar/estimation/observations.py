@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from retvar.estimation.bases import Base, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.stack import Place, Stack
+from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.moves import Moves
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -110,9 +110,9 @@ class ObservationEstimator(LeastSquaresEstimator):
 
     # ------------------------------------------------------------------ return intervals
 
-    def calibrated(self, returns: Any) -> tuple[Calibration]:
+    def calibrated(self, returns: Any) -> tuple[Calibration, None]:
         """Scores of returns that the fits have not seen, which stand for the observed ones."""
-        return (self.solution.held_out.calibration(),)
+        return self.solution.held_out.calibration(), None
 
     def held_out(self) -> tuple[Array, Array, Array, Array]:
         """Returns that the fits have not seen: G − Ĵ, Ĵ, σ̂, and the share of σ̂² that they lack."""

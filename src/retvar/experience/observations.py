@@ -88,7 +88,8 @@ class ObservationReader:
         """The number of the observation's state; a vector as it is."""
         if self.width is not None:
             return observation
-        state, numbers = 0, np.ravel(observation).tolist()
+        numbers = [observation] if type(observation) is int else np.ravel(observation).tolist()
+        state = 0
         try:
             for number, allowed in zip(numbers, self._ranges, strict=True):
                 state = state * len(allowed) + allowed.index(number)

@@ -68,11 +68,12 @@ class Table:
         """``whole``, ``number``, ``flag``, ``text``, ``time``, ``nested`` or ``other``."""
         return next((k for k, form in KINDS.items() if re.match(form, self.types[column])), "other")
 
-    def sql(self, column: str) -> Any:
+    def sql(self, column: str, dates: bool = False) -> Any:
         """SQL for a column as what a role needs; NULL where a value is nothing of that kind.
 
         A `whole` number may not be written as 010, one with `codes` may; a `label` is text that is
-        equal for equal labels: 1.0 is 1. An `id` is compared as it is.
+        equal for equal labels: 1.0 is 1. An `id` is compared as it is. A `time` is a number that
+        orders times; `dates` become nanoseconds of UTC.
         """
         kind, name = self.kind(column), quoted(column)
         label, number = f"CAST({name} AS VARCHAR)", f"CAST({name} AS DOUBLE)"
@@ -96,23 +97,19 @@ class Table:
             label = f"coalesce(CAST({codes} AS VARCHAR), CAST({number} AS VARCHAR))"
             label = f"CASE WHEN NOT isnan({number}) THEN {label} END"
         whole = f"CASE WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
-        return SimpleNamespace(
-            id=name, text=plain, number=number, codes=codes, flag=flag, label=label,
-            whole=whole if kind == "text" else codes,
-            finite=f"CASE WHEN isfinite({number}) THEN {number} END",
-        )  # fmt: skip
-
-    def time(self, column: str, dates: bool) -> str:
-        """A column of times as a number that orders them; dates become nanoseconds of UTC."""
-        sql, kind = self.sql(column), self.kind(column)
+        finite = f"CASE WHEN isfinite({number}) THEN {number} END"
+        time = codes if kind == "whole" else finite
         if kind == "time":
-            return f"epoch_ns({sql.id}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
-        if dates and self.reading.day_first:
+            time = f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
+        elif dates and self.reading.day_first:
             forms = ", ".join(map(text_literal, DAY_FIRST))
-            return f"epoch_ns(try_strptime({sql.text}, [{forms}]))"
-        if dates:
-            return f"epoch_ns(TRY_CAST({sql.text} AS TIMESTAMP_NS))"
-        return str(sql.codes if kind == "whole" else sql.finite)
+            time = f"epoch_ns(try_strptime({plain}, [{forms}]))"
+        elif dates:
+            time = f"epoch_ns(TRY_CAST({plain} AS TIMESTAMP_NS))"
+        return SimpleNamespace(
+            id=name, text=plain, number=number, codes=codes, flag=flag, label=label, finite=finite,
+            whole=whole if kind == "text" else codes, time=time,
+        )  # fmt: skip
 
     def facts(self, column: str) -> Any:
         """What the first rows hold: how many numbers, fractions, codes such as 010."""
