@@ -323,8 +323,8 @@ def main(
         for name in names:
             click.echo(table_row(name, own[name]))
         for kind, part in (("design", DESIGN), ("fresh", FRESH), ("all", WORLDS)):
-            every = [row for n in names if n in part for row in own[n]]
-            click.echo(table_row(f"**{kind}**", every))
+            if every := [row for n in names if n in part for row in own[n]]:
+                click.echo(table_row(f"**{kind}**", every))
 
 
 if __name__ == "__main__":
