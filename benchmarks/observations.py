@@ -260,7 +260,7 @@ def measured(task: tuple[int, str, int], networks: bool = False) -> dict[str, fl
     ends = {what: estimator.interval(what=what, states=places) for what in ("value", "std")}
     low, high = found.return_interval(places)
     spent = time.process_time() - began
-    tiles = estimator.solution.bases[0].predict(places).mean(axis=0)
+    tiles = estimator.solution.bases["tiles"].predict(places).mean(axis=0)
     returns = world.returns(inner[visited], ROLLOUTS, seed + 1)
     mean, std = returns.mean(axis=1), returns.std(axis=1)
     unit, known = np.where(std > CERTAIN, std, np.nan), np.isfinite(spread)

@@ -234,7 +234,7 @@ def test_observations_out_of_bounds_are_clipped_and_counted():
 
 OUTSIDE = [  # observations, actions; of 3 and of 4
     *(((1, shown), (0, 0, 0), SourceError) for shown in (3, -1, 0.5, None, "x", np.array([1, 2]))),
-    *(((1, 1), (0, a), InputError) for a in (4, -1, 0.5, "left", None, [0, 1], True)),
+    *(((1, 1), (0, a), InputError) for a in (4, -1, 0.5, "left", None, [0, 1])),
 ]
 
 
@@ -353,7 +353,7 @@ REFUSALS = [
     ({"deterministic": True}, "deterministic"),
     ({"env": "FrozenLake-v2"}, "environment"),
     ({"env": [gymnasium.make("FrozenLake-v1")] * 2}, "environment"),
-    ({"env": [*singles("FrozenLake-v1"), *singles("Taxi-v4")]}, "observation_space"),
+    ({"env": [*singles("FrozenLake-v1"), *singles("Taxi-v4")]}, "environment"),
     ({"is_slippery": "x", "wings": 2}, "environment"),
     ({"env": Scripted([], spaces.Dict({"a": spaces.Discrete(2)}))}, "observation_space"),
     ({"env": Scripted([], spaces.MultiDiscrete([100] * 4))}, "observation_space"),

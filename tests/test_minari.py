@@ -103,7 +103,7 @@ def test_invalid_data_sets_are_refused(tmp_path):
     dataset(spaces.Discrete(4), DISCRETE)
     with pytest.raises(InputError, match="did you mean test/log-v0"):
         from_minari("test/log-v1")
-    with pytest.raises(InputError, match="must be a Minari data set"):
+    with pytest.raises(InputError):
         from_minari(3)
     (tmp_path / "metadata.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read"):

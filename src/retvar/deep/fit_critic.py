@@ -23,9 +23,9 @@ from retvar.deep.modules import ROWS
 from retvar.estimation.bases import Folds
 from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.estimate import Estimate
-from retvar.estimation.least_squares_estimator import refuse_discounts
 from retvar.estimation.returns import Monitor
 from retvar.estimation.settings import make_learner, with_defaults
+from retvar.estimation.states import refuse_discounts
 from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.errors import InputError

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.results import estimates, label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
+from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.stream import Experience
 from retvar.online.memory import half_width
 from retvar.support import arguments

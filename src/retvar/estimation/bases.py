@@ -37,7 +37,6 @@ FEWEST = 10  # segments; of fewer there are no folds
 WHOLE = 0.3  # a return may lack this share, and counts as whole
 MOST_ROWS = 60_000  # whose neighbours are asked, and whose held-out errors are
 MOST_WORK = 9e9  # rows² times coordinates: searching in many dimensions looks at nearly all
-LONG = 10  # segments that stay together in a sample of episodes
 WAVES = 400
 WIDTHS = (0.35, 0.8, 2.0)  # of waves, over the square root of the number of coordinates
 STRAIGHT = 0.1  # scale of the coordinates beside the waves
@@ -64,14 +63,15 @@ class Folds:
     is held out.
     """
 
-    def __init__(self, moves: EpisodeLog, seed: int = 0) -> None:
-        self.moves, rng = moves, np.random.default_rng(seed)
+    def __init__(self, moves: EpisodeLog) -> None:
+        self.moves, rng = moves, np.random.default_rng(0)
         self.count = FOLDS if moves.segments >= FEWEST else 1
         own = rng.permutation(moves.segments) % FOLDS if self.count > 1 else -1
         self.fold = np.broadcast_to(own, moves.segments)[moves.segment]  #: of each row
         self.value = np.full(len(moves), constant_value(moves))  #: of the rows, held out
         self.end_value = np.full(len(moves.end_state), self.value[0])  #: where they were cut
-        self.sample = some_rows(moves, rng)  #: for slow methods
+        most = int(min(MOST_ROWS, (MOST_WORK / max(1, moves.state.shape[1])) ** 0.5))
+        self.sample = np.sort(rng.permutation(len(moves))[:most])  #: rows for slow methods
 
     def others(self) -> Iterator[Mask]:
         """The rows that are not held out, of each fold."""
@@ -97,24 +97,6 @@ class Folds:
         """Take over the values of a base."""
         self.value = held_out(base, self.moves.state, self.fold)
         self.end_value = held_out(base, self.moves.end_state, self.fold[self.moves.cut])
-
-
-def some_rows(moves: EpisodeLog, rng: np.random.Generator) -> Integers:
-    """Rows of all episodes, or all rows of some where the values along an episode count.
-
-    Off-policy and for λ < 1 they do; then long parts of endless episodes are taken, too.
-    """
-    most = int(min(MOST_ROWS, (MOST_WORK / max(1, moves.state.shape[1])) ** 0.5))
-    if not (moves.off_policy or (moves.lam[~moves.terminated] != 1.0).any()):
-        return np.sort(rng.permutation(len(moves))[:most])
-    ended = np.append(0, np.cumsum(moves.terminated | moves.cut)[:-1])  # episodes before each row
-    first = moves.segment[np.searchsorted(ended, ended)]  # segment in which its episode began
-    part = (moves.segment - first) // LONG
-    group = np.cumsum(np.append(0, (np.diff(ended) != 0) | (np.diff(part) != 0)))
-    size = np.bincount(group)
-    order = rng.permutation(len(size))
-    kept = order[: max(1, int(np.searchsorted(np.cumsum(size[order]), most, "right")))]
-    return np.flatnonzero(np.isin(group, kept))
 
 
 def held_out(base: Base, points: Array, fold: Integers) -> Array:
@@ -148,12 +130,9 @@ class Waves:
     The ridge is the one whose values forecast held-out returns best.
     """
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-
     def fit(self, moves: EpisodeLog, folds: Folds) -> None:
         """Sum up the equations of each fold once, and solve those of the others."""
-        rng, state = np.random.default_rng(self.seed), moves.state
+        rng, state = np.random.default_rng(0), moves.state
         width = np.repeat(WIDTHS, -(-WAVES // len(WIDTHS)))[:WAVES]
         self._middle, self._scale = state.mean(axis=0), state.std(axis=0)
         self._scale = np.where(self._scale > TINY * np.abs(self._middle), self._scale, 1.0)
@@ -167,38 +146,32 @@ class Waves:
             for k, ridge in enumerate(RIDGES * np.count_nonzero(rows)):
                 penalty = np.append(np.full(right.size - 1, ridge), 0.0)
                 fits[k, f] = solve(left + np.diag(penalty), right)
-        self._columns = np.ascontiguousarray(fits.reshape(-1, b.shape[1]).T)
         use = np.flatnonzero(folds.whole)
         use = use[:: -(-len(use) // MOST_ROWS)]
+        self._weights = fits.reshape(-1, b.shape[1])  #: [fit, feature]
         values = self.predict(state[use]).reshape(len(RIDGES), folds.count, -1)
-        fold, goal = np.maximum(folds.fold[use], 0), folds.returns[use]
-        missed = [np.mean((each[fold, np.arange(len(use))] - goal) ** 2) for each in values]
-        self._columns = np.ascontiguousarray(fits[int(np.argmin(missed))].T)
+        own = values[:, np.maximum(folds.fold[use], 0), np.arange(len(use))]
+        missed = ((own - folds.returns[use]) ** 2).mean(axis=1)
+        self._weights = fits[int(np.argmin(missed))]
 
     def _sums(self, moves: EpisodeLog, folds: Folds) -> tuple[Array, Array]:
         """Σ z(φ − γφ′)ᵀ and Σ zr of each fold, and of rows without one [fold, feature, …]."""
         p = WAVES + moves.state.shape[1] + 1
         A, b = np.zeros((folds.count + 1, p, p)), np.zeros((folds.count + 1, p))
         decay = KAPPA * moves.rho * moves.discount * ~moves.cut
-        trace, sums, ends = np.zeros(p), np.zeros((p, p), np.float32), np.cumsum(moves.cut)
+        trace, sums = np.zeros(p), np.zeros((p, p), np.float32)
         for first in range(0, len(moves), CHUNK):
-            here = slice(first, min(first + CHUNK, len(moves)))
-            x = self._features(moves.state[first : here.stop + 1])
-            after = np.zeros((here.stop - first, p), np.float32)
-            after[: len(x) - 1] = x[1:]
-            cut = moves.cut[here]
-            after[cut] = self._features(moves.end_state[ends[here][cut] - 1])
-            z = x[: len(after)].copy()
-            follow(z, trace, decay, first)
-            after *= -moves.discount[here, None].astype(np.float32)
-            after += x[: len(after)]
-            z *= moves.rho[here, None].astype(np.float32)
+            here = slice(first, first + CHUNK)
+            x, after = (self._features(each[here]) for each in (moves.state, moves.next_state))
+            difference = x - moves.discount[here, None].astype(np.float32) * after
+            follow(x, trace, decay, first)
+            x *= moves.rho[here, None].astype(np.float32)
             for f in np.unique(folds.fold[here]):
                 own = folds.fold[here] == f
                 sums[:] = 0.0
-                add_products(z[own], after[own], sums)
+                add_products(x[own], difference[own], sums)
                 A[f] += sums
-                b[f] += (z[own] * moves.reward[here][own, None]).sum(axis=0)
+                b[f] += (x[own] * moves.reward[here][own, None]).sum(axis=0)
         return A, b
 
     def _features(self, points: Array) -> NDArray[np.float32]:
@@ -208,11 +181,10 @@ class Waves:
 
     def predict(self, points: Array) -> Array:
         """Values [fold, place]."""
-        found = np.empty((self._columns.shape[1], len(points)))
-        for first in range(0, len(points), CHUNK):
-            here = slice(first, first + CHUNK)
-            weighted_sums(self._features(points[here]), self._columns, found[:, here])
-        return found
+        parts = (self._features(points[k : k + CHUNK]) for k in range(0, len(points), CHUNK))
+        # not by BLAS, whose bits depend on the number of threads
+        found = [np.einsum("fj,tj->ft", self._weights, x) for x in parts]
+        return np.concatenate([np.zeros((len(self._weights), 0)), *found], axis=1)
 
 
 class Returns:
@@ -277,35 +249,18 @@ def add_products(z: Any, d: Any, sums: Any) -> None:
 
 
 @compiled
-def weighted_sums(x: Any, weights: Any, found: Any) -> None:
-    """Write Σ xw for each row of features and each fit [fit, row]."""
-    total = np.empty(weights.shape[1])
-    for t in range(x.shape[0]):
-        total[:] = 0.0
-        for j in range(x.shape[1]):
-            for f in range(total.size):
-                total[f] += x[t, j] * weights[j, f]
-        found[:, t] = total
-
-
-@compiled
 def solve(A: Any, b: Any) -> Any:
     """Solve Ax = b by elimination with pivots: the same bits whatever the number of threads."""
     A, x, n = A.copy(), b.copy(), b.size
     for k in range(n):
         best = k + np.argmax(np.abs(A[k:, k]))
-        if best != k:
-            for j in range(k, n):
-                A[k, j], A[best, j] = A[best, j], A[k, j]
-            x[k], x[best] = x[best], x[k]
+        row, x[k], x[best] = A[best].copy(), x[best], x[k]
+        A[best] = A[k]
+        A[k] = row
         for i in range(k + 1, n):
             share = A[i, k] / A[k, k]
-            if share != 0.0:
-                for j in range(k + 1, n):
-                    A[i, j] -= share * A[k, j]
-                x[i] -= share * x[k]
+            A[i, k:] -= share * row[k:]
+            x[i] -= share * x[k]
     for k in range(n - 1, -1, -1):
-        for j in range(k + 1, n):
-            x[k] -= A[k, j] * x[j]
-        x[k] /= A[k, k]
+        x[k] = (x[k] - (A[k, k + 1 :] * x[k + 1 :]).sum()) / A[k, k]
     return x

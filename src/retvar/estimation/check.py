@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from retvar.estimation.results import dataset
 from retvar.estimation.returns import FEWEST, Monitor, Returns, predict_rows
 from retvar.estimation.verdicts import (
     AGREES,
@@ -131,33 +129,35 @@ class Check(Shown):
         """A word where the returns contradict the estimates; empty otherwise."""
         return f"{CONTRADICTED} – {SUSPICION[self.kind_of_place]}" if self.disagrees else ""
 
-    def __str__(self) -> str:
-        if self.value is None:
-            return self.reason
-        tally = [self._tally()] if self.worst(1) else []
-        return "; ".join([f"value {self.value}", f"std {self.std}", *tally, *self._remarks()])
-
     _kinds = property(lambda self: Counter(place.kind for place in self.places))
 
-    def _tally(self) -> str:
-        parts = (f"{n:,} {SHORT[kind]}" for kind, n in sorted(self._kinds.items()))
-        return f"of {count(len(self.places), self.kind_of_place)} {', '.join(parts)}"
+    def _lines(self, whole: bool) -> list[str]:
+        """The verdicts as text; of places all that is known, or only that some disagree."""
+        if self.value is None:
+            return [self.reason]
+        lines, wrong = [f"value {self.value}", f"std {self.std}"], self.worst()
+        if self.places and (wrong or whole):
+            parts = (f"{n:,} {SHORT[kind]}" for kind, n in sorted(self._kinds.items()))
+            enough = f" with {FEWEST} returns or more each" if whole else ""
+            kind = count(len(self.places), self.kind_of_place)
+            lines.append(f"of {kind} {', '.join(parts)}{enough}")
+        elif whole:
+            lines.append(f"no {self.kind_of_place} has {FEWEST} returns to be judged by itself")
+        if whole:
+            lines += [f"  {place.name}: {place.words}" for place in wrong]
+        if whole and self.unknown:
+            lines.append(f"{count(self.unknown, 'return')} from where there is no estimate")
+        if self.lacking > LACKING:
+            told = f"{self.lacking:.0%} of each return was cut off and is the estimate itself"
+            lines.append(told)
+        return lines
 
-    def _remarks(self) -> list[str]:
-        told = f"{self.lacking:.0%} of each return was cut off and is the estimate itself"
-        return [told] if self.lacking > LACKING else []
+    def __str__(self) -> str:
+        return "; ".join(self._lines(whole=False))
 
     def summary(self) -> str:
         """All verdicts as text."""
-        if self.value is None:
-            return self.reason
-        none = f"no {self.kind_of_place} has {FEWEST} returns to be judged by itself"
-        tally = f"{self._tally()} with {FEWEST} returns or more each" if self.places else none
-        lines = [f"value {self.value}", f"std {self.std}", tally]
-        lines += [f"  {place.name}: {place.words}" for place in self.worst()]
-        if self.unknown:
-            lines.append(f"{count(self.unknown, 'return')} from where there is no estimate")
-        return "\n".join(lines + self._remarks())
+        return "\n".join(self._lines(whole=True))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data."""
@@ -326,27 +326,27 @@ def check(found: Any, fresh: Experience) -> Check:
     agrees (a difference of 0.08 std would have been seen)
     """
     arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
-    alone = not hasattr(found, "monitor")
-    estimator = found if alone else found.estimator
+    estimator = getattr(found, "estimator", found)
     if not all(hasattr(estimator, name) for name in ("predict", "gammas", "description")):
         remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
         raise InputError("found", type(found).__name__, remedy)
-    monitor = Monitor()
-    if not alone:
-        monitor.visits = copy.deepcopy(found.monitor.visits)  # for its regions
-        fresh, before = by_action(fresh) if found.experience.pairs else fresh, found.experience
-        if fresh.width != before.width:
-            raise InputError("fresh", fresh.name, "must be experience of the same kind")
-        if fresh.labels is not None and fresh.states is None:
-            fresh.labels[:] = before.labels or ()  # same numbers for the same labels
+    if estimator is found:
+        from retvar.estimation.estimate import Estimate  # which imports this module
+
+        found = Estimate(fresh, estimator, Monitor(), moves=fresh.moves())
+    fresh, before = by_action(fresh) if found.experience.pairs else fresh, found.experience
+    if fresh.width != before.width:
+        raise InputError("fresh", fresh.name, "must be experience of the same kind")
+    if fresh.labels is not None and fresh.states is None:
+        fresh.labels[:] = before.labels or ()  # same numbers for the same labels
+    monitor = Monitor(visits=copy.deepcopy(found.monitor.visits))  # for its regions
     monitor.read(estimator, fresh.moves())
     if monitor.off_policy:
         remedy = "is off-policy: its returns are not those of the target policy"
         raise InputError("fresh", fresh.name, remedy)
     if monitor.sequence is None:
         raise InputError("fresh", fresh.name, "has no usable transition")
-    about = SimpleNamespace(experience=fresh, estimator=estimator, monitor=monitor)
-    data = dataset(about) if alone else found.data
+    data = found.data
     labels = data["label"].values if "label" in data else None
     verdicts, placed = _judged(estimator, monitor, labels, own_data=False)
     by_state = "state" in data.dims

@@ -14,31 +14,30 @@ import numpy as np
 
 from retvar.cluster import connected, refuse_address
 from retvar.estimation.returns import Monitor
+from retvar.estimation.settings import TD, with_defaults
 from retvar.estimation.states import StateEstimator
 from retvar.experience.logs import Piece, refuse_split
 from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, RetvarError
+from retvar.td.learners import Learner
 
 
-def sum_piece(piece: Piece, states: int | None, settings: dict[str, Any]) -> tuple[Any, ...]:
-    """Sum a file; `settings` are those of :func:`retvar.estimate`.
+def sum_piece(piece: Piece, states: int | None, learner: Learner) -> tuple[Any, ...]:
+    """Sum a file.
 
     Returns its estimator, or None where it has no transition, its counts, the labels that it has
     numbered, and the ids of its entities and episodes.
     """
-    from retvar.estimation.estimate import Estimate
-    from retvar.estimation.settings import Settings
-
-    experience, ids = piece.open()
-    if experience.labels is None and states is not None:
-        experience.states = states
-    found = Estimate(
-        experience, None, Monitor(), Settings(experience, by="least_squares", **settings)
-    )
-    found._read(experience.moves())
-    if found._estimator is not None:
-        found._estimator.moves = Moves()
-    return found._estimator, experience.counts, experience.labels, ids
+    (experience, ids), found = piece.open(), None
+    for chunk in experience.moves().chunks():
+        if found is None:
+            learner = with_defaults(learner, chunk, {"lam": 1.0})
+            found = StateEstimator(learner, states or 1)
+        if states is None:
+            largest = max(int(chunk[name].max()) for name in ("state", "next_state"))
+            found.grow(max(found.features[0].states, largest + 1))
+        found.add(chunk)
+    return found, experience.counts, experience.labels, ids
 
 
 def observe_piece(piece: Piece, names: Any, estimator: StateEstimator) -> Monitor:
@@ -56,18 +55,17 @@ def learn_on_cluster(
     found: Any, cluster: str, workers: int | None, progress: Callable[[int], None] | None
 ) -> None:
     """Learn from all files of the experience of an estimate, beside what it knows before."""
-    experience, estimator, monitor = found.experience, found._estimator, found._monitor
-    learner, labels = (estimator or found._create).description, experience.labels
+    experience, estimator, labels = found.experience, found._estimator, found.experience.labels
     if experience.width is not None or experience.pairs or experience.pieces is None:
         remedy = f"sums states of files; {experience.name} has none, or actions"
         raise InputError("cluster", cluster, remedy)
-    pieces: list[Piece] = experience.pieces()
-    settings = {name: getattr(learner, name) for name in ("gamma", "lam", "estimand")}
+    learner: Learner = (estimator or found._create).description
     for name in ("gamma", "lam"):
-        if labels is not None and np.ndim(settings[name]):
+        if labels is not None and np.ndim(getattr(learner, name)):
             raise InputError(name, "one per state", "files number labels anew; use a column")
-    seen_in: dict[int, str] = {}
-    names: list[Any] = []
+    pieces: list[Piece] = experience.pieces()
+    states = experience.states if labels is None else None
+    seen_in, names = dict[int, str](), list[Any]()
     with connected(cluster, workers) as client:
 
         def mapped(task: Any, *columns: Any, **same: Any) -> Iterator[Any]:
@@ -82,7 +80,7 @@ def learn_on_cluster(
                     raise RetvarError(f"{problem}; it needs the same retvar[cluster]") from None
                 future.release()
 
-        sums = mapped(sum_piece, states=experience.states, settings=settings)
+        sums = mapped(sum_piece, states=states, learner=learner)
         for piece, (own, counts, theirs, ids) in zip(pieces, sums, strict=True):
             refuse_split(seen_in, piece.file, ids)
             names.append(_renumbered(labels, theirs))
@@ -96,7 +94,7 @@ def learn_on_cluster(
             _ = estimator.solution
             whole = client.scatter(estimator, broadcast=True)
             for seen in mapped(observe_piece, names, estimator=whole):
-                monitor.merge(seen)
+                found._monitor.merge(seen)
     found._estimator = estimator
 
 
@@ -109,11 +107,10 @@ def _renumbered(labels: list[Any] | None, theirs: list[Any] | None) -> Any:
     return np.array([number[label] for label in theirs], dtype=np.int64)
 
 
-def refuse_cluster(cluster: str | None, workers: int | None, by: str | None) -> str:
-    """Refuse settings that a cluster cannot have; return how to estimate."""
+def refuse_cluster(cluster: str | None, workers: int | None, by: str | None) -> None:
+    """Refuse settings that a cluster cannot have."""
     if cluster is None:
         raise InputError("workers", workers, "is for a local cluster; leave it out")
     refuse_address(cluster, workers)
-    if by == "td":
-        raise InputError("by", "'td'", "learns from one stream; a cluster needs least squares")
-    return "least_squares"
+    if by == TD:
+        raise InputError("by", by, "learns from one stream; a cluster needs least squares")

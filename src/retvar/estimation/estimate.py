@@ -17,13 +17,9 @@ from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
 from retvar.estimation.empirical import Empirical, LawEstimate
-from retvar.estimation.least_squares_estimator import (
-    LeastSquaresEstimator,
-    ReturnIntervals,
-    refuse_discounts,
-)
+from retvar.estimation.return_intervals import ReturnIntervals
 from retvar.estimation.returns import Monitor
-from retvar.estimation.states import StateEstimator, refuse_many
+from retvar.estimation.states import LeastSquaresEstimator, StateEstimator, refuse_discounts
 from retvar.exact.attribution import Attribution
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves, uninterrupted
@@ -43,7 +39,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("retvar")
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
 FIRST = {True: 65_536, False: 4_096}  # rows that bounds of observations are taken from, of logs
+MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
+GAPS = "are many more than there are transitions; use numbers with gaps as labels (states='labels')"
 RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
+OF_THE_CALL = ("resume", "progress", "cluster", "workers")  # settings of no estimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -85,10 +84,7 @@ class Estimate(Shown):
     @cached_property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
-        data = results.dataset(self)
-        data.attrs["self_check"] = str(self.self_check)
-        data.attrs["warnings"] = "\n".join(self.warnings)
-        return data
+        return results.dataset(self)
 
     # ------------------------------------------------------------------ questions
 
@@ -164,10 +160,8 @@ class Estimate(Shown):
         >>> print(rv.estimate(lake, gamma=0.9).law(14).probability_below(0.5))
         0.623 [0.5..., 0.6...]
         """
-        empirical, level = self._empirical, self._level(level)
-        if state is None:
-            return empirical.law(level)
-        return empirical.law(level)[empirical.check(self._number(state))]
+        found = self._empirical.law(self._level(level))
+        return found if state is None else found[self._known_number(state)]
 
     def attribution(self, state: Any, *, level: float | None = None) -> Attribution:
         """Where the variance from a state arises: shares of states and of steps, with intervals.
@@ -178,8 +172,7 @@ class Estimate(Shown):
         >>> [(x.state, x.next_state, round(x.share, 2)) for x in found.top(2)]
         [('14', 'end', 0.68), ('14', '13', 0.13)]
         """
-        empirical = self._empirical
-        return empirical.attribution(empirical.check(self._number(state)), self._level(level))
+        return self._empirical.attribution(self._known_number(state), self._level(level))
 
     @cached_property
     def _empirical(self) -> Empirical:
@@ -191,22 +184,20 @@ class Estimate(Shown):
     def _level(self, level: float | None) -> float:
         return self._monitor.level if level is None else arguments.level("level", level)
 
-    def _number(self, state: Any) -> int:
-        return int(find_state(self.experience, state, self.estimator.features[0].states))
+    def _known_number(self, state: Any) -> int:
+        number = find_state(self.experience, state, self.estimator.features[0].states)
+        return self._empirical.check(int(number))
 
-    def return_interval(
-        self, states: Any = None, level: float = 0.9, *, above: bool = False
-    ) -> Any:
+    def return_interval(self, states: Any = None, level: float = 0.9) -> tuple[Any, Any]:
         """Where the return from each of `states` (default: all) will fall with this probability.
 
         In a state with enough returns it ends at their quantiles; elsewhere it holds on average
-        over visited states. With `above`, the number that the return exceeds with this probability.
-        Needs ``by="least_squares"`` and on-policy data.
+        over visited states. Needs ``by="least_squares"`` and on-policy data.
         """
         if not isinstance(self.estimator, LeastSquaresEstimator):
             raise InputError("by", "'td'", 'return intervals need by="least_squares"')
-        ends = self.return_intervals.interval(self._column(states)[0], level, above)
-        return ends[0] if above else tuple(ends)
+        low, high = self.return_intervals.interval(self._column(states)[0], level)
+        return low, high
 
     @cached_property
     def return_intervals(self) -> ReturnIntervals:
@@ -306,16 +297,22 @@ class Estimate(Shown):
         """
         if progress is not None and not callable(progress):
             raise InputError("progress", literal(progress), "must be a function of a number")
+        e = self.experience
         try:
-            if self.experience.endless and self._by == settings.TD:
-                self._learn_along(progress)
+            if e.endless and self._by == settings.TD:  # only its last rows are kept
+                with contextlib.closing(e.chunks()) as stream:
+                    for chunk in stream:
+                        with uninterrupted():
+                            self.update(chunk)
+                        if progress is not None:
+                            progress(e.counts.transitions)
             else:
-                self._read(self.experience.moves(progress=progress))
+                self._read(e.moves(progress))
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
-            if not (self.experience.is_log or len(self._unmonitored)):
+            if not (e.is_log or len(self._unmonitored)):
                 with contextlib.suppress(RetvarError):
-                    self._read(self.experience.moves())  # what an environment gave before
+                    self._read(e.moves())  # what an environment gave before
             known = self._estimator is not None and self._estimator.steps > 0
             error.estimate = self if known else None  # type: ignore[attr-defined]
             raise
@@ -324,31 +321,15 @@ class Estimate(Shown):
     def _by(self) -> str:
         return str((self._create if self._estimator is None else self._estimator).by)
 
-    def _learn_along(self, progress: Progress | None) -> None:
-        """Learn from a stream, of which nothing but the last rows is kept."""
-        with contextlib.closing(self.experience.chunks()) as stream:
-            for chunk in stream:
-                with uninterrupted():
-                    self.update(chunk)
-                if progress is not None:
-                    progress(self.experience.counts.transitions)
-
     def _read(self, moves: Moves) -> None:
         """Estimate from a table."""
-        if not len(moves):
-            return
-        largest = 0
-        if self.experience.width is None:
-            work, table = moves.in_database()
-            largest = work.one(f"SELECT max(greatest(state, next_state)) FROM {table}")
-        first = next(moves.chunks(FIRST[self.experience.is_log]))
-        estimator, self._unmonitored = self._with_room(first, largest, len(moves)), moves
-        if isinstance(estimator, LeastSquaresEstimator):
-            estimator.read(moves)
+        self._unmonitored, estimator = moves, self._estimator
+        for chunk in moves.chunks():
+            estimator = self._learned(estimator, chunk)
         self._estimator = estimator
-        if self._by == settings.TD:
-            for chunk in moves.chunks():
-                self._learn(chunk)
+        if isinstance(estimator, StateEstimator):
+            estimator.moves = moves  # for the law of the return
+        elif len(moves) and self._by == settings.TD:
             _ = self.monitor
 
     def update(self, chunk: Chunk) -> None:
@@ -358,37 +339,37 @@ class Estimate(Shown):
         if self._by != settings.TD:
             remedy = 'reads a log as a whole; by="td" learns on, or estimate again'
             raise InputError("by", self._by, remedy)
-        if not (rows := len(chunk["reward"])):
+        if not len(chunk["reward"]):
             return
-        largest = 0
-        if self.experience.width is None:
-            largest = max(np.max(chunk["state"]), np.max(chunk["next_state"]))
-        self._estimator = self._with_room(chunk, largest, rows)
-        self._learn(chunk)
+        self._estimator = self._learned(self._estimator, chunk)
         self._unmonitored.append(chunk)
         for name in ("data", "self_check"):
             self.__dict__.pop(name, None)
         if self.experience.endless and len(self._unmonitored) >= CHUNK:
             _ = self.monitor
 
-    def _with_room(self, first: Chunk, largest: int, rows: int) -> Any:
-        """The estimator, with room for the largest state of so many rows."""
-        experience, estimator, states = self.experience, self._estimator, None
-        if experience.width is None:
-            states = experience.states or int(largest) + 1
+    def _learned(self, estimator: Any, chunk: Chunk) -> Any:
+        """The estimator with what a chunk says; it is made, or gets more states, where needed."""
+        e, states, rows = self.experience, None, len(chunk["reward"])
+        if e.width is None:
+            largest = int(max(np.max(chunk["state"]), np.max(chunk["next_state"])))
+            states = e.states or largest + 1
             if largest >= states:
-                raise InputError("state", int(largest), f"unknown; states are 0 to {states - 1}")
-            if not experience.fixed_states:
-                refuse_many(states, rows + (0 if estimator is None else estimator.steps))
+                raise InputError("state", largest, f"unknown; states are 0 to {states - 1}")
+            seen = max(e.counts.transitions, rows + (0 if estimator is None else estimator.steps))
+            if states > max(MANY_STATES, GAP * seen) and not e.fixed_states:
+                raise InputError("state", f"numbers up to {states - 1:,}", GAPS)
         if estimator is None:
-            return self._create(first, states)
-        if states is not None and states > estimator.features[0].states:
+            first = {name: column[: FIRST[e.is_log]] for name, column in chunk.items()}
+            estimator = self._create(first, states)
+        elif states is not None and states > estimator.features[0].states:
             estimator.grow(states)
+        if isinstance(estimator, LeastSquaresEstimator):
+            estimator.add(chunk)
+        else:
+            refuse_discounts(estimator.description, chunk)
+            estimator.update_many(chunk, on_error="skip")
         return estimator
-
-    def _learn(self, chunk: Chunk) -> None:
-        refuse_discounts(self.estimator.description, chunk)
-        self.estimator.update_many(chunk, on_error="skip")
 
 
 def estimate(
@@ -481,20 +462,16 @@ def estimate(
     if cluster is not None or workers is not None:
         from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
 
-        by = refuse_cluster(cluster, workers, by)
-    given = {
-        "by": by, "gamma": gamma, "lam": lam, "method": method, "order": order, "kappa": kappa,
-        "estimand": estimand, "features": features, "bootstrap_samples": bootstrap_samples,
-        "level": level, "seed": seed, "actions": actions,
-    }  # fmt: skip
-    if resume is not None:
-        beside = {name: own for name, own in given.items() if name != "seed"}
-        why = "comes from the saved estimator; leave it out"
-        settings.refuse(why, {"learner": learner, **beside})
-        found = _resumed(experience, arguments.path("resume", resume))
-    else:
-        create = settings.Settings(experience, learner, **given)
+        refuse_cluster(cluster, workers, by)
+        by = by if resume else settings.LEAST_SQUARES
+    own = {name: x for name, x in given.items() if name not in OF_THE_CALL} | {"by": by}
+    if resume is None:
+        create = settings.Settings(experience, **own)
         found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
+    else:
+        del own["seed"]
+        settings.refuse("comes from the saved estimator; leave it out", own)
+        found = _resumed(experience, arguments.path("resume", resume))
     if cluster is None:
         found.learn(progress)
     else:

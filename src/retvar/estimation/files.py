@@ -67,29 +67,25 @@ def has_actions(estimator: Any) -> bool:
 
 def to_notes(found: Any) -> dict[str, Any]:
     """JSON data to save with the estimator of an estimate: kind of states, visits and counts."""
-    monitor, experience = found.monitor, found.experience
-    counts, labels = experience.counts, experience.labels
-    return {name: getattr(experience, name) for name in KIND} | {
+    monitor, e = found.monitor, found.experience
+    return {name: getattr(e, name) for name in KIND} | {
         "level": monitor.level,
-        "labels": None if labels is None else [_plain(each) for each in labels],
-        "actions": experience.pairs,
+        "labels": _as_json(e.labels),
+        "actions": e.pairs,
         "visits": monitor.visits.to_dict(),
         "off_policy": monitor.off_policy,
         "remarks": list(monitor.remarks),
         "counts": {
             name: x
-            for name, x in vars(counts).items()
+            for name, x in vars(e.counts).items()
             if isinstance(x, int | float) or name in REASONS
         },
     }
 
 
-def _plain(label: Any) -> Any:
-    """A label for JSON."""
-    if isinstance(label, tuple):
-        return [_plain(each) for each in label]
-    label = label.item() if hasattr(label, "item") else label
-    return label if isinstance(label, str | int | float | bool | None) else str(label)
+def _as_json(given: Any) -> Any:
+    """Plain data as JSON gives it back; labels that it does not know as text."""
+    return json.loads(json.dumps(given, default=lambda x: getattr(x, "tolist", x.__str__)()))
 
 
 def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
@@ -99,7 +95,7 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
     notes = estimator.notes.get("estimate")
     if not isinstance(notes, dict):
         raise InputError("resume", path, "was not written by estimate")
-    own = json.loads(json.dumps({name: getattr(experience, name) for name in KIND}))
+    own = _as_json({name: getattr(experience, name) for name in KIND})
     labels = notes["labels"] and [tuple(x) if isinstance(x, list) else x for x in notes["labels"]]
     other = any(notes[name] != own[name] for name in KIND)
     other |= (labels is None) != (experience.labels is None)
@@ -108,9 +104,8 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
         raise InputError("resume", path, f"has other states than {experience.name}")
     if labels is not None:
         experience.labels[:] = labels  # numbered as before
-    monitor = Monitor(float(notes["level"]), list(notes["remarks"]))
-    monitor.off_policy = bool(notes["off_policy"])
-    monitor.visits = Visits(**notes["visits"])
+    monitor = Monitor(notes["level"], notes["remarks"], Visits(**notes["visits"]))
+    monitor.off_policy = notes["off_policy"]
     for name, saved in notes["counts"].items():
         setattr(experience.counts, name, Counter(saved) if name in REASONS else saved)
     return monitor
@@ -128,11 +123,9 @@ def open_folder(field: str, out: Path) -> None:
 def save_folder(found: Any, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
     """Write estimator, estimates, figures and report, as ``retvar estimate --out`` does."""
     open_folder("path", out)
-    path = out / ESTIMATOR
-    found.save(path)  # first, since estimates may fail
-    data = found.data
-    write_data(data, path)
-    write_report(found, out, formats, data)
+    found.save(out / ESTIMATOR)  # first, since estimates may fail
+    write_data(found.data, out / ESTIMATOR)
+    write_report(found, out, formats, found.data)
 
 
 def write_data(data: Any, estimator: Path) -> None:
@@ -171,16 +164,12 @@ def write_report(
 
 def write_table(data: Any, path: Path) -> Path:
     """Write every state or region with all its columns as CSV; NaN is an empty cell."""
-    import pandas
-
     dim = "state" if "state" in data.dims else "region"
-    columns: dict[str, Any] = {}
+    columns = [name for name, x in data.data_vars.items() if x.dims == (dim,)]
+    table = data[columns].to_dataframe()[columns]
     if "label" in data.coords:
-        columns["state"] = [visible(str(label)) for label in data["label"].values]
-    elif "centre" in data:
-        names, centres = data["axis"].values, data["centre"].values
-        columns = {visible(str(name)): centres[:, k] for k, name in enumerate(names)}
-    columns |= {str(name): x.values for name, x in data.data_vars.items() if x.dims == (dim,)}
-    table = pandas.DataFrame(columns)
+        table.insert(0, "state", [visible(str(label)) for label in data["label"].values])
+    for k, name in enumerate(data["axis"].values if "centre" in data else ()):
+        table.insert(k, visible(str(name)), data["centre"].values[:, k])
     write_with(path, lambda temporary: table.to_csv(temporary, index=False))
     return path

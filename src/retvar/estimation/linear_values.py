@@ -42,48 +42,33 @@ MOST_DENSE = 4_096  # features up to which it may be
 
 
 class Design:
-    """The features of many points, Φ [row, feature]; weights w end with the intercept c."""
+    """The features of many points, and 1 [row, feature]: weights end with the intercept c."""
 
     def __init__(self, features: Features, state: Array) -> None:
-        self._rows, size = _rows(features, state), features.size
-        squares = self._rows.data**2
-        self.sums, self.squares = (  #: Σφ and Σφ² of each feature
-            np.bincount(self._rows.indices, x, minlength=size).astype(np.float64)
-            for x in (self._rows.data, squares)
-        )
-        row = np.repeat(np.arange(len(state)), np.diff(self._rows.indptr))
-        self.largest_square = float(np.bincount(row, squares).max(initial=0.0))  #: of φᵀφ
-        dense = size <= MOST_DENSE and len(row) > DENSE * len(state) * size
-        self._gram = (self._rows.T @ self._rows).toarray() if dense else None
-
-    def values(self, weights: Array) -> Array:
-        """Φw + c."""
-        return np.asarray(self._rows @ weights[:-1] + weights[-1])
-
-    def transposed(self, y: Array) -> Array:
-        """Φᵀy."""
-        return np.asarray(self._rows.T @ y)
-
-    def normal(self, x: Array) -> Array:
-        """ΦᵀΦx."""
-        return np.asarray(self._rows.T @ (self._rows @ x) if self._gram is None else self._gram @ x)
+        self.rows = feature_rows(features, state)
+        squares = self.rows.power(2)
+        self._squares = squares.sum(axis=0)
+        self._largest = float(squares.sum(axis=1).max(initial=1.0)) - 1.0  #: of φᵀφ
+        size = self.rows.shape[1]
+        dense = size <= MOST_DENSE and self.rows.nnz > DENSE * len(state) * size
+        self._gram = (self.rows.T @ self.rows).toarray() if dense else None
 
     def regress(self, y: Array, ridge: float, start: Array, precision: float = 0.0) -> Array:
         """Ridge regression of y with a free intercept, by preconditioned conjugate gradients.
 
         It stops where the fitted values are within `precision` of the solution's, root mean square.
         """
-        n, penalty = len(y), ridge * self.largest_square
-        error = y - self.values(start)
-        residual = np.append(self.transposed(error) - penalty * start[:-1], error.sum())
-        diagonal = np.append(self.squares + penalty, n)
+        penalty = np.full(start.size, ridge * self._largest)
+        penalty[-1] = 0.0
+        residual = self.rows.T @ (y - self.rows @ start) - penalty * start
+        diagonal = self._squares + penalty
         diagonal[diagonal == 0.0] = 1.0
 
         def product(v: Array) -> Array:
-            top = self.normal(v[:-1]) + penalty * v[:-1] + v[-1] * self.sums
-            return np.append(top, _dot(self.sums, v[:-1]) + n * v[-1])
+            square = self.rows.T @ (self.rows @ v) if self._gram is None else self._gram @ v
+            return np.asarray(square + penalty * v)
 
-        goal = n * precision**2, LEAST_RESIDUAL * _dot(y, y)
+        goal = len(y) * precision**2, LEAST_RESIDUAL * _dot(y, y)
         return start + _conjugate_gradients(product, residual, 1.0 / diagonal, *goal)
 
 
@@ -127,9 +112,9 @@ def feature_values(log: EpisodeLog, features: Features) -> Array:
 
     Repeats λ-returns and regression until the values no longer change.
     """
-    design, ends = Design(features, log.state), Design(features, log.end_state)
+    design, ends = Design(features, log.state), feature_rows(features, log.end_state)
     weights = np.append(np.zeros(features.size), constant_value(log))
-    value, end_value, change = design.values(weights), ends.values(weights), math.inf
+    value, end_value, change = design.rows @ weights, ends @ weights, math.inf
     kappa = OFF_POLICY if log.off_policy else KAPPA
     for _ in range(MOST_ITERATIONS):
         target = lambda_returns(log, value, end_value, kappa)
@@ -138,7 +123,7 @@ def feature_values(log: EpisodeLog, features: Features) -> Array:
         size = max(float(target.std()), LEVEL * math.sqrt(float(np.mean(target**2))))
         precision = FINER * max(TOLERANCE * size, min(change, size))
         weights = design.regress(target, RIDGE, weights, precision)
-        before, value, end_value = value, design.values(weights), ends.values(weights)
+        before, value, end_value = value, design.rows @ weights, ends @ weights
         change = math.sqrt(float(np.mean((value - before) ** 2)))
         if change <= TOLERANCE * size:
             return weights
@@ -159,14 +144,15 @@ def constant_value(log: EpisodeLog) -> float:
 def linear_values(features: Features, weights: Array, points: Array) -> Array:
     """φᵀw + c of points [place, coordinate], for several w [fit, weight]."""
     parts = [points[first : first + BLOCK] for first in range(0, max(1, len(points)), BLOCK)]
-    found = [_rows(features, part) @ weights[:, :-1].T + weights[:, -1] for part in parts]
-    return np.concatenate(found).T
+    return np.concatenate([feature_rows(features, part) @ weights.T for part in parts]).T
 
 
-def _rows(features: Features, state: Array) -> scipy.sparse.csr_array:
-    """Rows of features, all finite."""
-    rows = features.rows(state)
+def feature_rows(features: Features, state: Array) -> scipy.sparse.csr_array:
+    """Rows of features, all finite, and 1."""
+    rows, size = features.rows(state), features.size
     if not np.isfinite(rows.values).all():
         raise InputError("state", "not finite", "must hold finite numbers only")
-    shape = rows.indptr.size - 1, features.size
-    return scipy.sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape)
+    ends = rows.indptr[1:]
+    values, indices = np.insert(rows.values, ends, 1.0), np.insert(rows.indices, ends, size)
+    first = rows.indptr + np.arange(rows.indptr.size)
+    return scipy.sparse.csr_array((values, indices, first), shape=(ends.size, size + 1))

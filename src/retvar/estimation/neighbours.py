@@ -137,12 +137,9 @@ class Neighbours:
         self.scale = _scale(points)  #: by which coordinates are divided
         self.order = in_boxes(points, self.scale)  #: visits that are near one another together
         scaled, starts = (points[self.order] / self.scale).T.copy(), np.arange(0, len(points), BOX)
-        boxes = (
-            np.ascontiguousarray(end.reduceat(scaled, starts, axis=1).T)
-            for end in (np.minimum, np.maximum)
-        )
+        low, high = (end.reduceat(scaled, starts, axis=1).T for end in (np.minimum, np.maximum))
         own = np.asarray(segment, np.int64)[self.order]
-        self._visits = Visits(scaled, own, self.order, *boxes)
+        self._visits = Visits(scaled, own, self.order, low.copy(), high.copy())
         self._error, self._tail, self._beyond = (
             np.broadcast_to(np.asarray(x, np.float64), len(points))[self.order]
             for x in (error, tail, beyond)
@@ -150,12 +147,8 @@ class Neighbours:
         self._floor = FLOOR * float(np.mean(np.asarray(error, np.float64) ** 2))
         self.segments = int(own.max()) + 1  #: how many there are
         self.enough = self.segments > FEWEST  #: whether anything can be said
-        self.scores: dict[int, float] = {}  #: by number of neighbours; the smallest is the best
-        self.neighbours, self._typical_kurtosis, self.far = 0, NORMAL_KURTOSIS, np.nan
         if self.enough:
-            most = self.segments - 1
-            self._least = min(NEAREST, most)
-            self.tried = sorted({min(k, most) for k in candidates})  #: numbers of neighbours
+            self.tried = sorted({min(k, self.segments - 1) for k in candidates})  #: numbers
             some = np.random.default_rng(0).permutation(len(points))[:VISITS]
             self._rows = np.argsort(self.order)[some]
             self._others = self.near(points[some], own[self._rows], self.tried[-1])
@@ -171,46 +164,44 @@ class Neighbours:
     def _choose(self) -> None:
         """Compare numbers of neighbours at visits whose own segments are left out."""
         rows, near = self._rows, self._others
-        found = self._fits(near, self.tried)
+        mean, variance, kurtosis, _ = self._fits(near, self.tried)
         self.far = max(FAR * float(np.quantile(near.reach, MOST)), NEAR)
-        V = np.maximum(found[:, :, VARIANCE], self._floor).T
-        missed = (self._error[rows] - found[:, :, MEAN].T) ** 2 + self._tail[rows]
-        missed += self._beyond[rows]
+        V = np.maximum(variance.T, self._floor)
+        missed = (self._error[rows] - mean.T) ** 2 + self._tail[rows] + self._beyond[rows]
         with np.errstate(invalid="ignore", divide="ignore"):
-            score = np.where(V > 0, np.log(V) + missed / V, 0.0)
-        self.scores = {k: float(np.mean(own)) for k, own in zip(self.tried, score, strict=True)}
+            score = np.where(V > 0, np.log(V) + missed / V, 0.0).mean(axis=1)
+        #: by number of neighbours; the smallest is the best
+        self.scores = dict(zip(self.tried, score.tolist(), strict=True))
         self.neighbours = min(self.scores, key=lambda k: self.scores[k])
-        kurtosis = found[:, self.tried.index(self.neighbours), KURTOSIS]
-        self._typical_kurtosis = max(NORMAL_KURTOSIS, float(np.median(kurtosis)))
+        usual = float(np.median(kurtosis[:, self.tried.index(self.neighbours)]))
+        self._typical_kurtosis = max(NORMAL_KURTOSIS, usual)
 
     def _fits(self, near: _Near, counts: list[int]) -> Array:
-        """What local fits with these numbers of neighbours find [place, number, what]."""
+        """What local fits with these numbers of neighbours find [what, place, number]."""
         found = np.empty((len(near.points), len(counts), 4))
         numbers = self._error, self._tail, self._beyond
-        fit_places(*near, self._visits.points, *numbers, np.array(counts), found)
-        return found
+        fit_places(near, self._visits.points, numbers, np.array(counts), found)
+        return np.moveaxis(found, 2, 0)
 
     def at(self, places: ArrayLike, left_out: Integers | int = -1) -> LocalSpread:
         """The spread at places [place, coordinate]; each may leave out a segment."""
         points = np.asarray(places, dtype=np.float64)
-        if not self.enough:
-            nan, none = np.full(len(points), np.nan), np.zeros(len(points), dtype=bool)
-            return LocalSpread(nan, nan, nan, nan, none, np.full(len(points), TOO_FEW))
-        own = np.full(len(points), left_out)
-        blocks = (slice(i, i + BLOCK) for i in range(0, max(1, len(points)), BLOCK))
-        return LocalSpread.joined([self.of(self.near(points[i], own[i])) for i in blocks])
+        if self.enough:
+            return self.of(self.near(points, left_out))
+        nan, none = np.full(len(points), np.nan), np.zeros(len(points), dtype=bool)
+        return LocalSpread(nan, nan, nan, nan, none, np.full(len(points), TOO_FEW))
 
     def near(self, places: Array, left_out: Integers | int = -1, most: int = 0) -> _Near:
         """The nearest visits of other segments; −1 leaves out none."""
         points, own = np.ascontiguousarray(self.scaled(places)), np.full(len(places), left_out)
-        shape = len(places), most or max(self.neighbours, self._least)
+        shape = len(places), most or max(self.neighbours, NEAREST)
         found = _Near(points, np.zeros(shape, int), np.zeros(shape))
-        find_nearest(found.points, own, self.segments, self._visits, *found[1:])
+        find_nearest(found, own, self.segments, self._visits)
         return found
 
     def without(self, fold: Integers, places: Array, found: Array) -> None:
         """Write the local means at places without the visits of each fold [fold, place]."""
-        fold_means(*self.near(places), self._visits.points, self._error, fold, found)
+        fold_means(self.near(places), self._visits.points, self._error, fold, found)
 
     def scaled(self, places: Array) -> Array:
         """Places in the units of `scale`; those beyond `OUTSIDE` lie there."""
@@ -223,43 +214,34 @@ class Neighbours:
         choice.append(self.neighbours)
         quarter = [max(k // 4, FEWEST_NEIGHBOURS) for k in choice]
         found, every = self._fits(near, [*choice, *quarter]), np.arange(len(near.points))
-        distance = near.reach
-        far = distance > self.far
-        found[far] = np.nan
-        chosen = self._choose_locally(found[:, : len(choice)])
-        fit, nearer = found[every, chosen], found[every, chosen + len(choice)]
-        df = np.maximum(fit[:, DF], 1.0)
-        still = fit[:, VARIANCE] <= self._floor
+        far = near.reach > self.far
+        found[:, far] = np.nan
+        _, variances, kurtosis, df = found
+        df, kurtosis = np.maximum(df, 1.0), np.maximum(kurtosis, self._typical_kurtosis)
+        logs = np.log(np.maximum(variances, max(self._floor, TINY)))
+        chosen = _unbent(logs[:, : len(choice)], np.sqrt((kurtosis - 1.0) / df))
+        variance, df = variances[every, chosen], df[every, chosen]
+        change = logs[every, chosen] - logs[every, chosen + len(choice)]
+        error = np.sqrt((kurtosis[every, chosen] - 1.0) / (4.0 * df) + (0.5 * change) ** 2)
+        still = variance <= self._floor
+        error[still] = np.nan  # how sure that is, is not known
         note = np.where(still, NOTHING_VARIED, "")
-        note = np.where(far, [FAR_AWAY.format(d) for d in distance], note)
-        log_error = self._log_error(fit, nearer[:, VARIANCE], df)
-        log_error[still] = np.nan  # how sure that is, is not known
-        variance = np.where(fit[:, VARIANCE] < 0, np.nan, fit[:, VARIANCE])  # weighted squares
-        return LocalSpread(variance, log_error, df, distance, far, note)
+        note = np.where(far, [FAR_AWAY.format(d) for d in near.reach], note)
+        variance = np.where(variance < 0, np.nan, variance)  # weighted squares
+        return LocalSpread(variance, error, df, near.reach, far, note)
 
-    def _choose_locally(self, found: Array) -> Integers:
-        """Which of several numbers of neighbours, rising, to take at each place [place, number].
 
-        The largest with a variance that is not significantly above that of a smaller one.
-        """
-        log_variance = np.log(np.maximum(found[:, :, VARIANCE], max(self._floor, TINY)))
-        kurtosis = np.maximum(found[:, :, KURTOSIS], self._typical_kurtosis)
-        error = np.sqrt((kurtosis - 1.0) / np.maximum(found[:, :, DF], 1.0))
-        limit = np.minimum.accumulate(log_variance + BEND * error, axis=1)
-        chosen = np.full(len(found), found.shape[1] - 1)
-        for j in range(found.shape[1] - 1, 0, -1):
-            bends = log_variance[:, j] > limit[:, j - 1]
-            chosen[(chosen == j) & bends] = j - 1
-        return chosen
+def _unbent(log_variance: Array, error: Array) -> Integers:
+    """Which of several numbers of neighbours, rising, to take at each place [place, number].
 
-    def _log_error(self, fit: Array, nearer: Array, df: Array) -> Array:
-        """Standard error of log std: from the kurtosis, and how the std changes with K."""
-        kurtosis = np.maximum(fit[:, KURTOSIS], self._typical_kurtosis)
-        V, nearer = (np.maximum(x, self._floor) for x in (fit[:, VARIANCE], nearer))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            change = np.where(V > 0, 0.5 * np.log(V / nearer), 0.0)
-        found: Array = np.sqrt((kurtosis - 1.0) / (4.0 * df) + change**2)
-        return np.where(np.isnan(fit[:, VARIANCE]), np.nan, found)
+    The largest with a variance that is not significantly above that of a smaller one.
+    """
+    count = log_variance.shape[1]
+    limit = np.minimum.accumulate(log_variance + BEND * error[:, :count], axis=1)
+    chosen = np.full(len(log_variance), count - 1)
+    for j in range(count - 1, 0, -1):
+        chosen[(chosen == j) & (log_variance[:, j] > limit[:, j - 1])] = j - 1
+    return chosen
 
 
 def neighbours_of(log: EpisodeLog, rows: Integers, error: Array, beyond: Array) -> Neighbours:
@@ -323,9 +305,7 @@ def in_boxes(points: Array, scale: Array) -> Integers:
 
 
 @compiled
-def find_nearest(
-    places: Any, left_out: Any, segments: Any, visits: Any, found: Any, distances: Any
-) -> None:
+def find_nearest(near: Any, left_out: Any, segments: Any, visits: Any) -> None:
     """Write the nearest visits of segments to each place.
 
     Boxes are searched from the nearest on, until enough segments are nearer than the next one. Of
@@ -333,9 +313,9 @@ def find_nearest(
     """
     nearest, visit = np.full(segments, np.inf), np.empty(segments, dtype=np.int64)
     seen, visit[:] = np.empty(segments, dtype=np.int64), -1
-    squares, K = np.empty(BOX), found.shape[1]
-    for p in range(places.shape[0]):
-        apart = box_distances(places[p], visits.low, visits.high)
+    squares, (P, K) = np.empty(BOX), near.visits.shape
+    for p in range(P):
+        apart = box_distances(near.points[p], visits.low, visits.high)
         queue = np.argsort(apart)
         count, check = 0, 0
         for k in range(queue.size):
@@ -344,24 +324,20 @@ def find_nearest(
                     break
                 check = k + 1 + k // 4
             count = search_box(
-                places[p], queue[k], visits, left_out[p], squares, nearest, visit, seen, count
+                near.points[p], queue[k], visits, left_out[p], squares, nearest, visit, seen, count
             )
         known = np.sort(seen[:count])
         some = known[np.argsort(nearest[known], kind="mergesort")]
         for i in range(K):
-            found[p, i], distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
+            near.visits[p, i], near.distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
         nearest[known], visit[known] = np.inf, -1
 
 
 @compiled
 def box_distances(place: Any, low: Any, high: Any) -> Any:
     """The squared distance of a place from each box; 0 inside."""
-    found = np.zeros(low.shape[0])
-    for b in range(found.size):
-        for j in range(place.size):
-            nearest = min(max(place[j], low[b, j]), high[b, j])
-            found[b] += (nearest - place[j]) * (nearest - place[j])
-    return found
+    gap = np.maximum(np.maximum(low - place, place - high), 0.0)
+    return (gap * gap).sum(axis=1)
 
 
 @compiled
@@ -392,57 +368,33 @@ def search_box(
 
 
 @compiled
-def fit_places(
-    places: Any, visits: Any, distances: Any, points: Any, error: Any, tail: Any, beyond: Any,
-    counts: Any, found: Any,
-) -> None:  # fmt: skip
+def fit_places(near: Any, points: Any, numbers: Any, counts: Any, found: Any) -> None:
     """Write what local fits with `counts` neighbours find at each place."""
-    for p in range(places.shape[0]):
+    for p in range(near.points.shape[0]):
         for j in range(counts.size):
-            K = counts[j]
-            near, far = visits[p, :K], distances[p, :K]
-            local_fit(places[p], points, near, far, error, tail, beyond, found[p, j])
+            visits, distances = near.visits[p, : counts[j]], near.distances[p, : counts[j]]
+            Z, w = local_design(near.points[p], points, visits, distances)
+            error, tail, beyond = numbers
+            local_fit(Z, w / w.sum(), error[visits], tail[visits], beyond[visits], found[p, j])
 
 
 @compiled
-def local_fit(
-    place: Any, points: Any, visits: Any, distances: Any, error: Any, tail: Any, beyond: Any,
-    found: Any,
-) -> None:  # fmt: skip
+def local_fit(Z: Any, w: Any, e: Any, tail: Any, beyond: Any, found: Any) -> None:
     """Fit e linearly around a place: its mean there, its spread, and how sure they are."""
-    Z, w = local_design(place, points, visits, distances)
-    (K, p), e = Z.shape, error[visits]
-    total = w.sum()
-    w /= total
-    A, squared = np.zeros((p, p)), np.zeros((p, p))
-    for i in range(K):
-        for a in range(p):
-            for b in range(p):
-                A[a, b] += w[i] * Z[i, a] * Z[i, b]
-                squared[a, b] += w[i] * w[i] * Z[i, a] * Z[i, b]
-    for j in range(1, p):
+    weighted = Z * w.reshape(-1, 1)
+    A = Z.T @ weighted
+    for j in range(1, len(A)):
         A[j, j] += SLOPE_RIDGE
-    inverse = np.ascontiguousarray(np.linalg.inv(A))
-    slopes = inverse @ (Z.T @ (w * e))
-    second = inverse @ squared @ inverse
-    fitted, ZI, ZS = Z @ slopes, Z @ inverse, Z @ second
-    trace, freedom, square, fourth, lacking = 0.0, 0.0, 0.0, 0.0, 0.0
-    for i in range(K):
-        own, twice = 0.0, 0.0
-        for j in range(p):
-            own += w[i] * ZI[i, j] * Z[i, j]
-            twice += ZS[i, j] * Z[i, j]
-        left = 1.0 - 2.0 * own + twice
-        square_of_r = (e[i] - fitted[i]) ** 2 + beyond[visits[i]]
-        trace += own
-        freedom += w[i] * left
-        square += w[i] * square_of_r
-        fourth += w[i] * square_of_r * square_of_r
-        lacking += w[i] * tail[visits[i]]
-    found[MEAN] = slopes[0]
-    found[VARIANCE] = square / max(freedom, 1e-12) + lacking
+    slopes = np.linalg.solve(A, np.ascontiguousarray(weighted.T))  # of each visit's error
+    fitted, own = Z @ (slopes @ e), (Z * slopes.T).sum(axis=1)
+    left = 1.0 - 2.0 * own + ((Z @ (slopes @ slopes.T)) * Z).sum(axis=1)
+    squares = (e - fitted) ** 2 + beyond
+    square = (w * squares).sum()
+    found[MEAN] = (slopes @ e)[0]
+    found[VARIANCE] = square / max((w * left).sum(), 1e-12) + (w * tail).sum()
+    fourth = (w * squares * squares).sum()
     found[KURTOSIS] = fourth / (square * square) if square > 0.0 else NORMAL_KURTOSIS
-    found[DF] = (1.0 - trace / K) / np.sum(w * w)
+    found[DF] = (1.0 - own.sum() / w.size) / (w * w).sum()
 
 
 @compiled
@@ -460,18 +412,17 @@ def local_design(place: Any, points: Any, visits: Any, distances: Any) -> Any:
 
 
 @compiled
-def fold_means(
-    places: Any, visits: Any, distances: Any, points: Any, error: Any, fold: Any, found: Any
-) -> None:
+def fold_means(near: Any, points: Any, error: Any, fold: Any, found: Any) -> None:
     """Write the local fits around each place without the visits of each fold [fold, place]."""
     folds, p = found.shape[0], points.shape[0] + 1
-    for k in range(places.shape[0]):
-        Z, w = local_design(places[k], points, visits[k], distances[k])
+    for k in range(near.points.shape[0]):
+        visits = near.visits[k]
+        Z, w = local_design(near.points[k], points, visits, near.distances[k])
         A, b = np.zeros((folds, p, p)), np.zeros((folds, p))
         for i in range(w.size):
-            f = fold[visits[k, i]]
+            f = fold[visits[i]]
             for j in range(p):
-                b[f, j] += w[i] * Z[i, j] * error[visits[k, i]]
+                b[f, j] += w[i] * Z[i, j] * error[visits[i]]
                 for m in range(p):
                     A[f, j, m] += w[i] * Z[i, j] * Z[i, m]
         whole, target = A.sum(axis=0), b.sum(axis=0)

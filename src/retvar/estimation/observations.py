@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from retvar.estimation.bases import Base, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.stack import Place, Stack
+from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.moves import Moves
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -27,7 +27,6 @@ from retvar.td.nodes import LIMIT
 __all__ = ["ObservationEstimator"]
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Chunk = dict[str, NDArray[Any]]
 COLUMNS = ("state", "next_state", "reward", "gamma", "lam", "rho", "terminated", "truncated")
 NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
@@ -74,10 +73,14 @@ class ObservationEstimator(LeastSquaresEstimator):
         if not self.steps:
             raise InputError("experience", "no transition", "there is nothing to estimate from")
         log = EpisodeLog.of(next(self._added.chunks(self.steps)), weighted)
-        known: dict[str, Base] = dict(
-            zip(NAMES, (Linear(self.features[0]), Waves(), Returns()), strict=True)
-        )
-        return Stack(log, {name: known.get(name, base) for name, base in self._named})
+        own = Linear(self.features[0]), Waves(), Returns()
+        known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()
+        for k, base in enumerate(self.bases, start=1):
+            if isinstance(base, str):
+                bases[base] = known[base]
+            else:
+                bases[f"{type(base).__name__} ({k})"] = base
+        return Stack(log, bases)
 
     @cached_property
     def _answered(self) -> list[tuple[bytes, Place]]:
@@ -105,24 +108,14 @@ class ObservationEstimator(LeastSquaresEstimator):
         """How the estimates were made, and what was measured on held-out returns."""
         return self.solution.remarks() + ([TOO_NARROW] if len(self.bases) == 1 else [])
 
-    @property
-    def _named(self) -> list[tuple[str, Any]]:
-        """The bases with their names, those of one's own numbered."""
-        kinds = [x if isinstance(x, str) else type(x).__name__ for x in self.bases]
-        more = [f" {k}" if kinds.count(kind) > 1 else "" for k, kind in enumerate(kinds)]
-        return [(kind + k, x) for kind, k, x in zip(kinds, more, self.bases, strict=True)]
-
     # ------------------------------------------------------------------ return intervals
 
-    def calibrated(self, returns: Any) -> tuple[Calibration]:
+    def calibrated(self, returns: Any) -> tuple[Calibration, None]:
         """Scores of returns that the fits have not seen, which stand for the observed ones."""
-        return (self.solution.held_out.calibration(),)
+        return self.solution.held_out.calibration(), None
 
-    def held_out(self) -> tuple[Array, Array, Array, Array] | None:
-        """Returns that the fits have not seen: G − Ĵ, Ĵ, σ̂, and the share of σ̂² that they lack.
-
-        One return of each segment, so that they hardly overlap.
-        """
+    def held_out(self) -> tuple[Array, Array, Array, Array]:
+        """Returns that the fits have not seen: G − Ĵ, Ĵ, σ̂, and the share of σ̂² that they lack."""
         held = self.solution.held_out
         some = np.isfinite(held.value) & np.isfinite(held.std)
         return held.error[some], held.value[some], held.std[some], held.missing[some]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,11 +12,10 @@ import xarray
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import NEVER_LEFT
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
 from retvar.estimation.observations import ObservationEstimator
-from retvar.estimation.ratio_check import check_counts, ratio_warning
 from retvar.estimation.returns import Visits, predict_rows
-from retvar.estimation.states import StateEstimator
+from retvar.estimation.states import LeastSquaresEstimator, StateEstimator
+from retvar.estimation.sums import check_counts, ratio_warning
 from retvar.exact.moments import notes_on
 from retvar.experience.action_pairs import split_label
 from retvar.experience.stream import Counts
@@ -29,8 +29,9 @@ Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
 RELIABILITY = {  # columns of a dataset: what estimates of states rest on
     "effective_visits": "effective_visits", "value_events": "value_events",
-    "std_events": "variance_events",
+    "std_events": "variance_events", "note": "note",
 }  # fmt: skip
+BLANK = {"f": np.nan, "i": 0}  # of the places without an entry, by the kind of numbers
 REGIONS = 20  # most visited ones in the dataset
 MOST_LACKING = 0.3  # share of a return that may be cut off where it is shown as observed
 MOST_SHOWN = 4_000  # returns, about
@@ -42,10 +43,7 @@ LONGEST = 40  # characters of a label
 
 
 def dataset(found: Any) -> xarray.Dataset:
-    """Value, variance and std with their intervals, visits, and observed returns.
-
-    `found` has the experience, the estimator and the monitor, as an estimate has them.
-    """
+    """Value, variance and std of an estimate with their intervals, visits, and observed returns."""
     estimator, monitor = found.estimator, found.monitor
     data = (_by_region if monitor.visits.regions else _by_state)(found)
     data.attrs = _settings(found) | data.attrs
@@ -57,44 +55,39 @@ def dataset(found: Any) -> xarray.Dataset:
     return data
 
 
-def estimates(estimator: Any, states: Any, level: float) -> dict[str, Array]:
-    """Estimates and ends of their intervals for a column of states."""
-    online, data = isinstance(estimator, OnlineEstimator), {}
+def estimates(estimator: Any, states: Any, level: float) -> dict[str, Any]:
+    """Estimates and ends of their intervals for a column of states; notes on higher moments."""
+    online, data = isinstance(estimator, OnlineEstimator), dict[str, Any]()
     for what in (*QUANTITIES, *(estimator.description.network.higher if online else ())):
         data[what] = estimator.predict(states, what)
         if estimator.has_intervals:
             ends = estimator.interval(what=what, states=states, level=level)
             data[f"{what}_low"], data[f"{what}_high"] = ends
+    if "skewness" in data:
+        note = notes_on(data["variance"], data["skewness"], data.get("kurtosis"))
+        data["moment_note"] = np.where(np.isnan(data["variance"]), "", note)
     return data
 
 
 def _by_state(found: Any) -> xarray.Dataset:
-    e, estimator, monitor = found.experience, found.estimator, found.monitor
-    counts = monitor.visits.counts
+    e, estimator, counts = found.experience, found.estimator, found.monitor.visits.counts
     cells = e.grid[0] * e.grid[1] if e.grid else 0  # never visited, too
-    n = max(e.states or 0, counts.size, cells)
-
-    def padded(column: NDArray[Any], blank: Any = np.nan) -> NDArray[Any]:
-        return np.pad(column, (0, n - column.size), constant_values=blank)
-
-    data: dict[str, Any] = {"visits": padded(counts, 0)}
-    states = np.flatnonzero(counts)
-    for name, column in estimates(estimator, states, monitor.level).items():
-        data[name] = np.full(n, np.nan)
-        data[name][states] = column
+    n, states = max(e.states or 0, counts.size, cells), np.flatnonzero(counts)
+    data: dict[str, Any] = {"visits": _placed(counts, n)}
+    for name, column in estimates(estimator, states, found.monitor.level).items():
+        data[name] = _placed(column, n, states)
     if isinstance(estimator, StateEstimator):
         for name, own in RELIABILITY.items():
-            data[name] = padded(getattr(estimator.solution, own))
-        data["note"] = padded(estimator.solution.note, "")
+            data[name] = _placed(getattr(estimator.solution, own), n)
         if (ratios := estimator.ratios) is not None:
-            data["mean_ratio"] = padded(ratios.mean)
+            data["mean_ratio"] = _placed(ratios.mean, n)
     known: list[Any] = e.labels or e.state_names or []
     if e.pairs:
         for k, name in enumerate(("of_state", "action")):
             data[name] = np.array([label_text(split_label(x)[k]) for x in known], dtype=str)
     label = np.array([label_text(x) for x in [*known, *range(len(known), n)][:n]], dtype=str)
     coords = {"state": np.arange(n), "label": ("state", label)}
-    made = xarray.Dataset({k: ("state", x) for k, x in (data | _doubts(data)).items()}, coords)
+    made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
     if e.label_names:
         made.attrs["label_names"] = "; ".join(e.label_names)
     if e.grid is not None:
@@ -104,17 +97,16 @@ def _by_state(found: Any) -> xarray.Dataset:
     return made
 
 
+def _placed(column: NDArray[Any], size: int, at: Any = None) -> NDArray[Any]:
+    """A column of so many places, with these numbers first or at some places."""
+    whole = np.full(size, BLANK.get(column.dtype.kind, ""), dtype=column.dtype)
+    whole[np.arange(column.size) if at is None else at] = column
+    return whole
+
+
 def label_text(label: Any) -> str:
     """A label as text."""
     return ", ".join(map(str, label)) if isinstance(label, tuple) else str(label)
-
-
-def _doubts(data: dict[str, Any]) -> dict[str, Any]:
-    """Notes on a skewness or kurtosis that is missing or cannot be."""
-    if "skewness" not in data:
-        return {}
-    note = notes_on(data["variance"], data["skewness"], data.get("kurtosis"))
-    return {"moment_note": np.where(np.isnan(data["variance"]), "", note)}
 
 
 def _by_region(found: Any) -> xarray.Dataset:
@@ -125,7 +117,6 @@ def _by_region(found: Any) -> xarray.Dataset:
     if isinstance(estimator, ObservationEstimator):
         spread = estimator.spread(centres)
         data |= {"note": spread.note, "distance": spread.distance}
-    data |= _doubts(data)
     columns: dict[str, Any] = {name: ("region", x) for name, x in data.items()}
     columns["centre"] = ("region", "axis"), centres
     return xarray.Dataset(columns, {"region": np.arange(visits.size), "axis": list(axes)})
@@ -139,8 +130,7 @@ def _add_maps(data: xarray.Dataset, estimator: Any, regions: Visits) -> None:
     data.coords["x"], data.coords["y"] = x, y
     for what in ("value", "std"):
         data[f"{what}_map"] = (("y", "x"), estimator.predict(points, what).reshape(shape))
-    visited = regions.map().ravel()[regions.cells(points)].reshape(shape)
-    data["visited_map"] = (("y", "x"), visited)
+    data["visited_map"] = (("y", "x"), regions.at(points).reshape(shape))
     data.attrs["x_name"], data.attrs["y_name"] = (str(x) for x in data["axis"].values)
 
 
@@ -162,13 +152,10 @@ def _add_observed(data: xarray.Dataset, estimator: Any, monitor: Any) -> None:
     if np.mean(share > MOST_LACKING) > FEW:
         data.attrs["observed_note"] = CUT
     start, tabular = returns.start[shown], not monitor.visits.regions
-    columns = {
-        "observed": observed[shown], "predicted": value(start),
-        "predicted_std": predict_rows(estimator, "std", start),
-        "sample_state": monitor.visits.cells(start) if tabular else np.full(len(start), -1),
-    }  # fmt: skip
-    for name, column in columns.items():
-        data[name] = ("sample", column)
+    data["observed"], data["predicted"] = ("sample", observed[shown]), ("sample", value(start))
+    data["predicted_std"] = "sample", predict_rows(estimator, "std", start)
+    place = monitor.visits.cells(start) if tabular else np.full(len(start), -1)
+    data["sample_state"] = "sample", place
 
 
 def _settings(found: Any) -> dict[str, Any]:
@@ -205,8 +192,10 @@ def _settings(found: Any) -> dict[str, Any]:
         attributes["understood"] = e.understood
     if e.is_log and e.cost:
         attributes["reward"] = e.cost
-    attributes |= {"warnings": "\n".join(warnings(found)), "retvar": __version__}
-    return attributes | ({"actions": 1} if e.pairs else {})
+    if e.pairs:
+        attributes["actions"] = 1
+    warned, checked = "\n".join(found.warnings), str(found.self_check)
+    return attributes | {"retvar": __version__, "self_check": checked, "warnings": warned}
 
 
 def warnings(found: Any) -> list[str]:
@@ -243,21 +232,19 @@ def to_action_values(experience: Any, data: xarray.Dataset) -> xarray.Dataset:
         remedy = "has observations; ask at([…, action]) for one of them"
         raise InputError("action_values", experience.name, remedy)
     own = [split_label(label) for label in (experience.labels or [])[: data.sizes["state"]]]
-    coords, at = {}, []
+    coords, at = dict[str, list[Any]](), list[Any]()
     for dim, part in zip(("state", "action"), zip(*own, strict=True), strict=True):
         distinct = sorted(dict.fromkeys(part), key=lambda label: natural_key(str(label)))
         place = {label: k for k, label in enumerate(distinct)}
         at.append(np.array([place[label] for label in part], dtype=np.intp))
         whole = all(isinstance(label, int | np.integer) for label in distinct)
         coords[dim] = distinct if whole else [label_text(label) for label in distinct]
-    columns: dict[str, Any] = {}
+    shape, columns = tuple(map(len, coords.values())), {}
+    at = np.ravel_multi_index(tuple(at), shape)
     for name, column in data.data_vars.items():
-        if column.dims != ("state",) or name in ("of_state", "action"):
-            continue
-        blank: Any = {"f": np.nan, "i": 0}.get(column.dtype.kind, "")
-        matrix = np.full([len(each) for each in coords.values()], blank, dtype=column.dtype)
-        matrix[tuple(at)] = column.values
-        columns[str(name)] = (("state", "action"), matrix)
+        if column.dims == ("state",) and name not in ("of_state", "action"):
+            matrix = _placed(column.values, math.prod(shape), at).reshape(shape)
+            columns[str(name)] = (("state", "action"), matrix)
     return xarray.Dataset(columns, coords, data.attrs)
 
 

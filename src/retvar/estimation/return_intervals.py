@@ -26,23 +26,18 @@ MANY = 100  # returns from which on an interval ends where they end
 CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
 EXCESS = 0.03  # share that an interval may hold beyond its level before a word says so
 ROUNDING = 1e-9  # of ranks
+RANGE = "returns take few values: the interval is their range"
+OFF_POLICY = "returns of the target policy are not observed"
 
 
-def ranks(n: Any, level: float, above: bool = False) -> list[Any]:
+def ranks(n: Any, level: float) -> tuple[Any, Any]:
     """Ranks of the ends: of all places that may lie outside, half on each side; 0: there is none.
 
-    With `above`, the rank of a number alone: a lower end, or an upper one for a small level.
-
     >>> ranks(np.array([18, 19, 99]), 0.9)
-    [array([0, 1, 5]), array([ 0, 19, 95])]
+    (array([0, 1, 5]), array([ 0, 19, 95]))
     """
-    share = (n + 1) * (1.0 - level)
-    out = np.floor(share + ROUNDING).astype(np.int64)
-    if above and level <= 0.5:
-        out = np.ceil(share - ROUNDING).astype(np.int64)
-    if above:
-        return [np.where(out <= n, out, 0)]
-    return [out // 2, np.where(out >= 2, n + 1 - (out - out // 2), 0)]
+    out = np.floor((n + 1) * (1.0 - level) + ROUNDING).astype(np.int64)
+    return out // 2, np.where(out >= 2, n + 1 - (out - out // 2), 0)
 
 
 def few_values(ordered: Array, level: float) -> str:
@@ -50,11 +45,8 @@ def few_values(ordered: Array, level: float) -> str:
     low, high = ranks(n := ordered.size, level)
     if high < 1:
         return ""
-    ends = ordered[low - 1], ordered[high - 1]
-    inside = np.count_nonzero((ordered >= ends[0]) & (ordered <= ends[1]))
-    # ends that are single returns leave out a place, many equal ones hardly any
-    single = sum(1.0 / np.count_nonzero(ordered == end) for end in ends)
-    if inside + 1 - single - (high - low) <= EXCESS * (n + 1):
+    inside = np.count_nonzero((ordered >= ordered[low - 1]) & (ordered <= ordered[high - 1]))
+    if inside - (high - low + 1) <= EXCESS * (n + 1):
         return ""
     held = f"this interval held {inside / n:.0%} of the calibration returns"
     return f"returns take few values here: {held}"
@@ -74,14 +66,16 @@ class ReturnsByState:
         order = np.lexsort((returns, state))
         self._returns, self._state = np.append(returns[order], np.nan), state[order]
 
-    def interval(self, states: Integers, level: float, above: bool = False) -> list[Array]:
-        """Ends between which a new return falls with this probability; NaN where they are few.
-
-        With `above`, the number alone that it exceeds.
-        """
+    def interval(self, states: Integers, level: float) -> list[Array]:
+        """Ends between which a new return falls with this probability; NaN where they are few."""
         first, end = (np.searchsorted(self._state, states, side) for side in ("left", "right"))
-        places = (np.where(rank, first + rank - 1, -1) for rank in ranks(end - first, level, above))
+        places = (np.where(rank, first + rank - 1, -1) for rank in ranks(end - first, level))
         return [self._returns[place] for place in places]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest return."""
+        return float(np.nanmin(self._returns)), float(np.nanmax(self._returns))
 
     def of(self, state: int) -> Array:
         """The returns of one state, in order."""
@@ -118,18 +112,72 @@ class Calibration:
         return f"doubtful: {share} were cut off before their end" if self.cut_off > CUT_OFF else ""
 
     @staticmethod
-    def needed(level: float, sides: int = 2) -> int:
+    def needed(level: float) -> int:
         """Calibration returns that an interval of this level needs."""
-        return math.ceil(sides / (1.0 - level) - ROUNDING) - 1
+        return math.ceil(2 / (1.0 - level) - ROUNDING) - 1
 
-    def interval(
-        self, value: Array, std: Array, level: float = 0.9, above: bool = False
-    ) -> list[Array]:
-        """Ends between which a new return falls with this probability; `above`: the lower one."""
-        n, needed = self.scores.size, self.needed(arguments.level("level", level), 2 - above)
-        if n < needed:
-            remedy = f"needs {needed:,} calibration returns; there are {n:,}"
-            raise InputError("level", f"{level:.6g}", remedy)
+    def lacking(self, level: float) -> str:
+        """A word where there are too few returns for an interval of this level."""
+        n, needed = self.scores.size, self.needed(level)
+        return f"needs {needed:,} calibration returns; there are {n:,}" if n < needed else ""
+
+    def interval(self, value: Array, std: Array, level: float = 0.9) -> list[Array]:
+        """Ends between which a new return falls with this probability."""
+        if problem := self.lacking(arguments.level("level", level)):
+            raise InputError("level", f"{level:.6g}", problem)
         centre, reach = np.asarray(value, dtype=np.float64), np.maximum(std, self.scale)
-        scores = (np.append(self.scores, np.nan)[rank - 1] for rank in ranks(n, level, above))
+        scores = (self.scores[rank - 1] for rank in ranks(self.scores.size, level))
         return [np.clip(centre + reach * score, self.low, self.high) for score in scores]
+
+
+class ReturnIntervals:
+    """Where returns will fall, by the returns that were observed.
+
+    A state with enough of its own gets their quantiles, which hold there. Elsewhere value and std
+    are scaled by the scores of all returns, so that the intervals hold on average over places;
+    where returns take few values these say little, and the interval is the range of all returns.
+    """
+
+    def __init__(self, estimator: Any, monitor: Any) -> None:
+        self._estimator, self._off_policy = estimator, monitor.off_policy
+        self.calibration, self.by_state = Calibration(np.zeros(0), 0.0), None
+        if not self._off_policy:
+            self.calibration, self.by_state = estimator.calibrated(monitor.returns)
+
+    def interval(self, states: Any, level: float = 0.9) -> list[Array]:
+        """Ends between which new returns fall with this probability."""
+        level = arguments.level("level", level)
+        if self._off_policy:
+            raise InputError("experience", "off-policy", OFF_POLICY)
+        value, std = (self._estimator.predict(states, what) for what in ("value", "std"))
+        ends = self.calibration.interval(value, std, level)
+        if self.by_state is None:
+            return ends
+        if few_values(self.calibration.scores, level):
+            pairs = zip(ends, self.by_state.range, strict=True)
+            ends = [np.where(np.isnan(end), np.nan, limit) for end, limit in pairs]
+        own = self.by_state.interval(np.asarray(states, dtype=np.intp), level)
+        return [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, ends, strict=True)]
+
+    def at(self, state: Any, level: float) -> tuple[tuple[float, float], str, bool]:
+        """Ends for one state; a word on them; and whether they rest on its own returns."""
+        if problem := self._missing(level):
+            return (math.nan, math.nan), f"no interval of returns: {problem}", False
+        low, high = (float(end[0]) for end in self.interval([state], level))
+        own = np.zeros(0) if self.by_state is None else self.by_state.of(state)
+        here = own.size >= Calibration.needed(level)
+        word = few_values(own if here else self.calibration.scores, level)
+        if word and self.by_state is not None and not here:
+            word = RANGE
+        if self.calibration.note:
+            word = f"interval of returns {self.calibration.note}"
+        return (low, high), word, here
+
+    def _missing(self, level: float) -> str:
+        return OFF_POLICY if self._off_policy else self.calibration.lacking(level)
+
+    def note(self, level: float) -> str:
+        """Why intervals of this level are missing or doubtful; otherwise empty."""
+        if problem := self._missing(level):
+            return f"none: {problem}" if self._off_policy else f"none: {100 * level:.4g}% {problem}"
+        return self.calibration.note

@@ -79,39 +79,33 @@ class ReturnSample:
         returns = arguments.numbers("returns", returns)
         return cls(returns, returns, level=level)
 
+    #: number of returns
+    size = property(lambda self: int(self.low.size))
+    #: whether every return is known, or completed
+    exact = property(lambda self: np.array_equal(self.low, self.high))
+    #: whether a value function stands in for what was cut off
+    completed = property(lambda self: self.rest > 0.0)
+    #: the largest part of a return that was not observed; 0 where all are whole
+    missing = property(lambda self: max(self.rest, float((self.high - self.low).max())))
     # outside the interval on each side, and Student's quantile: half that of a mean, in its errors
     _tail = property(lambda self: (1.0 - self.level) / 2.0)
     _reach = property(lambda self: float(student.ppf(1.0 - self._tail, self.size - 1)))
 
     @property
-    def size(self) -> int:
-        """Number of returns."""
-        return int(self.low.size)
-
-    @property
-    def exact(self) -> bool:
-        """Whether every return is known."""
-        return bool(np.array_equal(self.low, self.high))
-
-    @property
-    def completed(self) -> bool:
-        """Whether a value function stands in for what was cut off."""
-        return self.rest > 0.0
-
-    @property
-    def missing(self) -> float:
-        """The largest part of a return that was not observed; 0 where all are whole."""
-        return max(self.rest, float((self.high - self.low).max()))
-
-    @property
     def negligible(self) -> bool:
         """Whether what is missing is below a thousandth of the std, so that it does not matter."""
         if not 0.0 < self.missing < math.inf:
-            return not self.missing
-        return self.missing <= SMALL * float(self._middle.std(ddof=1))
+            return bool(self.missing == 0.0)
+        return bool(self.missing <= SMALL * self._centre.std(ddof=1))
 
     @property
-    def _middle(self) -> Array:
+    def _known(self) -> bool:
+        """Whether all returns are known, but for what does not matter."""
+        return bool(self.negligible or self.exact)
+
+    @property
+    def _centre(self) -> Array:
+        """The middle between the bounds."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.low + (self.high - self.low) / 2.0)
 
@@ -119,18 +113,15 @@ class ReturnSample:
     def returns(self) -> Array:
         """The returns; NaN where only bounds are known that matter."""
         known = np.asarray(self.low == self.high) | (self.negligible and not self.completed)
-        return np.where(known, self._middle, np.nan)
+        return np.where(known, self._centre, np.nan)
 
     def _statistic(self, of: Callable[[Array], Interval], falls: bool = False) -> Interval:
         """An interval that holds for all returns between their bounds.
 
         `of` must rise with every return, or fall.
         """
-        if self.exact:
-            return of(self.low)
         low, high = (of(x) for x in ((self.high, self.low) if falls else (self.low, self.high)))
-        estimate = of(self._middle).estimate if self.negligible else math.nan
-        return Interval(estimate, low.low, high.high)
+        return Interval(of(self._centre).estimate if self._known else math.nan, low.low, high.high)
 
     @property
     def middle(self) -> tuple[float, float]:
@@ -154,10 +145,10 @@ class ReturnSample:
         """Returns that the mean needs for an interval of ± `precision` (Stein, 1945)."""
         if not arguments.number("precision", precision) > 0:
             raise InputError("precision", precision, "must be positive")
-        if not (self.exact or self.negligible):
+        if not self._known:
             remedy = "cut-off returns have no mean to estimate: give value=, or truncated='as_end'"
             raise InputError("precision", precision, remedy)
-        reach = float(self._reach * self._middle.std(ddof=1) / precision)
+        reach = float(self._reach * self._centre.std(ddof=1) / precision)
         return max(2, math.ceil(reach * reach))
 
     @property
@@ -166,9 +157,9 @@ class ReturnSample:
 
         Of returns that were cut off, nothing is known but that they vary.
         """
-        if not (self.exact or self.negligible):
+        if not self._known:
             return Interval(math.nan, 0.0, math.inf)
-        y, n = self._middle - self._middle.mean(), self.size
+        y, n = self._centre - self._centre.mean(), self.size
         spread = math.sqrt(float((y * y).sum()) / (n - 1))
         if spread <= ROUNDING * float(np.abs(self.low).max()):
             return Interval(0.0, 0.0, 0.0)
@@ -179,7 +170,7 @@ class ReturnSample:
     @property
     def skewness(self) -> Interval:
         """Third standardised moment; it has no interval, since rare returns decide it."""
-        y = self._middle if self.negligible else np.full(2, np.nan)
+        y = self._centre if self.negligible else np.full(2, np.nan)
         flat = float(y.std()) <= ROUNDING * float(np.abs(self.low).max())
         return Interval(0.0 if flat else float(skew(y)), math.nan, math.nan)
 
@@ -244,23 +235,24 @@ class ReturnSample:
     def summary(self) -> str:
         """A few lines: mean, spread, tail, and what was cut off."""
         kind = " up to the limit of steps" if self.within_limit else ""
-        held = f"intervals hold in about {self.level:.0%} of cases"
         rows = {"mean": self.mean, "std": self.std, "skewness": self.skewness}
         rows |= {f"quantile {q:.0%}": self.quantile(q) for q in SHOWN}
         rows["CVaR 5%"] = worst = self.cvar(0.05)
-        cut = f"{count(self.cut_off, 'return')} cut off by truncation{self.remark()}"
-        if self.within_limit:
-            cut = f"{count(self.cut_off, 'return')} stopped by the limit"
-        few = f"CVaR 5% has an interval from {20 * TAIL} returns, or with a reward_range"
-        endless = not np.isfinite(self.high - self.low).all()
+        held = f"intervals hold in about {self.level:.0%} of cases"
         lines = [
             f"{count(self.size, 'return')}{kind}; {held}",
             *(f"{name:14}{interval}" for name, interval in rows.items()),
-            few if math.isnan(worst.low) else "",
-            cut if self.cut_off else "",
-            f"what follows a cut has no bound: {WITHIN_LIMIT}" if endless else "",
         ]
-        return "\n".join(filter(None, lines))
+        if math.isnan(worst.low):
+            least = 20 * TAIL
+            lines.append(f"CVaR 5% has an interval from {least} returns, or with a reward_range")
+        if self.cut_off:
+            how = f"cut off by truncation{self.remark()}"
+            how = "stopped by the limit" if self.within_limit else how
+            lines.append(f"{count(self.cut_off, 'return')} {how}")
+        if not np.isfinite(self.high - self.low).all():
+            lines.append(f"what follows a cut has no bound: {WITHIN_LIMIT}")
+        return "\n".join(lines)
 
     def remark(self) -> str:
         """What was done about returns that were cut off."""

@@ -159,9 +159,6 @@ class Returns:
         return found
 
 
-# ------------------------------------------------------------------ what estimators know
-
-
 class OwnDiscounts:
     """The γ and λ of an estimator, as its description has them; NaN where they are in the data."""
 
@@ -197,9 +194,6 @@ def predict_rows(estimator: Any, what: str, rows: Array) -> Array:
     column = rows[:, 0].astype(np.int64)
     known = column < states
     return np.where(known, estimator.predict(np.where(known, column, 0), what), np.nan)
-
-
-# ------------------------------------------------------------------ visits
 
 
 class Visits:
@@ -248,29 +242,27 @@ class Visits:
     @property
     def counts(self) -> Integers:
         """Visits of all states up to the last that was visited."""
-        found = np.zeros(int(self._table.index.max()) + 1 if len(self._table) else 0, np.int64)
-        found[self._table.index] = self._table["visits"]
-        return found
+        size = int(self._table.index.max()) + 1 if len(self._table) else 0
+        return np.asarray(self._table["visits"].reindex(range(size), fill_value=0))
+
+    def at(self, rows: NDArray[Any]) -> Integers:
+        """Visits of the state or box of each row."""
+        return np.asarray(self._table["visits"].reindex(self.cells(rows), fill_value=0))
 
     def known(self, rows: NDArray[Any]) -> Mask:
         """Whether each state or box was visited; none beyond the bounds was."""
-        visited = np.isin(self.cells(rows), self._table.index)
-        if not self.regions:
-            return visited
-        slack = SLACK * self.high - SLACK * self.low
-        return np.asarray(
-            visited & ((rows >= self.low - slack) & (rows <= self.high + slack)).all(axis=1)
-        )
+        visited = self.at(rows) > 0
+        if self.regions:
+            slack = SLACK * self.high - SLACK * self.low
+            inside = (rows >= self.low - slack) & (rows <= self.high + slack)
+            visited &= inside.all(axis=1)
+        return visited
 
     def most_visited(self, count: int) -> tuple[Integers, Array]:
         """Visits of the most visited boxes, and the mean observation in each."""
         most = self._table.sort_values("visits", ascending=False, kind="stable")[:count]
         visits = most.pop("visits").to_numpy()
         return visits, most.to_numpy() / visits[:, None]
-
-    def map(self) -> Integers:
-        """Visits of all boxes in two dimensions [second, first]."""
-        return np.resize(np.append(self.counts, np.zeros(self.bins**2, np.int64)), [self.bins] * 2)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data, the arguments of the class."""
@@ -280,9 +272,6 @@ class Visits:
         arrays = {"low": self.low, "high": self.high, "cells": table.index, "counts": visits}
         plain = {name: each.tolist() for name, each in arrays.items()}
         return plain | {"sums": table.to_numpy().tolist(), "actions": self.actions}
-
-
-# ------------------------------------------------------------------ both
 
 
 class Monitor:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from retvar.estimation.observations import NAMES, ObservationEstimator
-from retvar.estimation.states import StateEstimator, refuse_many
+from retvar.estimation.states import StateEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
+from retvar.online.memory import replicates_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import literal, number
@@ -44,7 +45,6 @@ UNKNOWN_DECAY = 0.9  # where γ comes with the data
 LARGEST_SQUARE = 0.9  # of the decay of traces with their ratios, on average
 TILES = {1: 32, 2: 20, 3: 8, 4: 6}  # along each dimension, by their number; 4 for more
 HASHED_WEIGHTS = 2**16  # for tiles of many dimensions
-CELL = 40  # bytes of a weight with its step size and trace
 GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
 LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 ONE_GAMMA = "must be one number with actions, or a column of the data"
@@ -64,18 +64,16 @@ def make_learner(
 
     That is 1/(1 − γκ) = 1/(5(1 − γ)).
     """
-    kinds = {each.method: each for each in LEARNERS.values()}
-    kind = kinds[arguments.choice("method", method, NETWORKS)]
-    own = 0.0 if kappa is None else kappa
-    traces: dict[str, Any] = {"kappa": own, "kappa_bar": own}
-    found = kind(alpha=Averaged(), gamma=gamma, lam=lam, **traces, estimand=estimand, order=order)
-    if kappa is not None:
-        return found
-    largest = 0.0 if gamma is None else float(np.max(gamma))
-    own = UNKNOWN_DECAY if gamma is None else 0.0
-    if largest > 0:
-        own = float(np.clip((1 - REACH * (1 - largest)) / largest, 0.0, MOST_DECAY))
-    return found.replace(kappa=own, kappa_bar=own)
+    kind = {each.method: each for each in LEARNERS.values()}[
+        arguments.choice("method", method, NETWORKS)
+    ]
+    found = kind(alpha=Averaged(), gamma=gamma, lam=lam, estimand=estimand, order=order)
+    if kappa is None and gamma is None:
+        kappa = UNKNOWN_DECAY
+    elif kappa is None:
+        largest = max(float(np.max(gamma)), 1e-9)
+        kappa = float(np.clip((1 - REACH * (1 - largest)) / largest, 0.0, MOST_DECAY))
+    return found.replace(kappa=kappa, kappa_bar=kappa)
 
 
 def with_defaults(learner: Learner, chunk: Chunk, defaults: dict[str, float]) -> Learner:
@@ -92,8 +90,7 @@ def refuse(why: str, given: dict[str, Any]) -> None:
     """Refuse settings that differ from their defaults."""
     for name, own in given.items():
         if _differs(name, own):
-            shown = type(own).__name__ if isinstance(own, Learner | Features) else own
-            raise InputError(name, shown, why)
+            raise InputError(name, own, why)
 
 
 def _differs(name: str, given: Any) -> bool:
@@ -123,45 +120,48 @@ class Settings:
         self.description = make_learner(**of_learner) if learner is None else learner
         self.level = arguments.level("level", level)
         if arguments.flag("actions", actions):
-            _refuse_beside_actions(self.description)
+            self._refuse_beside_actions()
             experience = by_action(experience)
-        self.experience, tabular = experience, experience.width is None
-        if features is not None and tabular:
+        self.experience, observed = experience, experience.width is not None
+        if features is not None and not observed:
             remedy = f"are for observations; {experience.name} has states"
             raise InputError("features", features, remedy)
         self.family, self.bases = family_and_bases(features)
         samples = 100 if bootstrap_samples is None else bootstrap_samples
-        self._samples = {"bootstrap_samples": samples, "seed": seed}
-        make_learner(gamma=0.0, lam=0.0).online(states=1, **self._samples)  # refuses invalid ones
+        self._samples = {"bootstrap_samples": samples, "seed": arguments.integer("seed", seed, 0)}
         self._defaults = {"lam": 1.0} if learner is None else {}  # of γ and λ, unless in the data
         self._own_kappa = learner is None and of_learner.get("kappa") is None
         self.remarks: list[str] = []  #: what was decided for the caller
-        self.by = self._how(by, td_only)
-
-    def _how(self, by: str | None, td_only: dict[str, Any]) -> str:
-        """By least squares, or by TD learning and why, where the caller does not say."""
-        pairs = self.experience.pairs and self.experience.width is not None
+        pairs = experience.pairs and observed
         if by == LEAST_SQUARES and pairs:
             raise InputError("by", by, ACTIONS)
-        if by is not None:
-            return by
-        if self.description.order > 2:
+        td = pairs or experience.endless or any(_differs(*each) for each in td_only.items())
+        self.by = by or (TD if td else LEAST_SQUARES)
+        if self.by == TD:
+            replicates_of(self.description, samples)  # refuses wrong numbers of them
+        if by is None and self.description.order > 2:
             self.remarks.append("TD learning, since least squares has no moments beyond the std")
-        elif pairs:
+        elif by is None and pairs:
             self.remarks.append("TD learning, since actions with features; approximate")
-        td = pairs or self.experience.endless or any(_differs(*each) for each in td_only.items())
-        return TD if td else LEAST_SQUARES
+
+    def _refuse_beside_actions(self) -> None:
+        """Refuse settings that action values do not have."""
+        learner = self.description
+        if learner.lam is not None and bool(np.any(np.asarray(learner.lam) != 1.0)):
+            raise InputError("lam", learner.lam, ONE_LAM)
+        if learner.gamma is not None and np.ndim(learner.gamma):
+            raise InputError("gamma", "one per state", ONE_GAMMA)
+        if learner.estimand != "target_return":
+            raise InputError("estimand", learner.estimand, TARGET_RETURN)
 
     def __call__(self, chunk: Chunk, states: int | None) -> Estimator:
         """The estimator of so many states, or with features that fit the chunk."""
         learner = with_defaults(self.description, chunk, self._defaults)
-        if states is not None and self.by == LEAST_SQUARES:
-            return StateEstimator(learner, states)
-        if self.by == TD and self._own_kappa:
+        if self.by == TD and self._own_kappa and "rho" in chunk:
             learner = self._bound_traces(learner, chunk)
         if states is not None:
-            samples = self._samples["bootstrap_samples"]
-            refuse_many(states, each=learner.network.place_count * (CELL + 16 * samples))
+            if self.by == LEAST_SQUARES:
+                return StateEstimator(learner, states)
             return learner.online(states=states, **self._samples)
         built = features_for(self.experience, chunk["state"], self.family)
         if self.by == LEAST_SQUARES:
@@ -177,25 +177,13 @@ class Settings:
 
     def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
         """Lower κ to where the second moment of the traces stays finite under the ratios."""
-        rho = np.asarray(chunk.get("rho", 1.0), dtype=np.float64)
         gamma = chunk.get("gamma", 1.0 if learner.gamma is None else np.max(learner.gamma))
-        square = float(np.mean((rho * gamma) ** 2))
-        kappa = float(np.max(learner.kappa))
-        if (rho == 1.0).all() or kappa**2 * square <= LARGEST_SQUARE:
+        square = float(np.mean((chunk["rho"] * gamma) ** 2))
+        most = float(np.sqrt(LARGEST_SQUARE / square)) if square else 1.0
+        if (chunk["rho"] == 1.0).all() or float(np.max(learner.kappa)) <= most:
             return learner
-        most = float(np.sqrt(LARGEST_SQUARE / square))
         self.remarks.append(f"traces decay by κ = {number(most)}: importance ratios allow no more")
         return learner.replace(kappa=most, kappa_bar=most)
-
-
-def _refuse_beside_actions(learner: Learner) -> None:
-    """Refuse settings that action values do not have."""
-    if learner.lam is not None and bool(np.any(np.asarray(learner.lam) != 1.0)):
-        raise InputError("lam", learner.lam, ONE_LAM)
-    if learner.gamma is not None and np.ndim(learner.gamma):
-        raise InputError("gamma", "one per state", ONE_GAMMA)
-    if learner.estimand != "target_return":
-        raise InputError("estimand", learner.estimand, TARGET_RETURN)
 
 
 # ---------------------------------------------------------------------- features

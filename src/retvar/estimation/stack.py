@@ -101,19 +101,13 @@ class HeldOut:
     value: Array
     std: Array
     missing: Array  #: share of the variance that each return lacks
+    total: Array  #: G, and what it lacks where it was cut off: drawn from the others
     fold: Integers
-    rest: Array  #: of what a return lacks, where it was cut off: drawn from the others
 
-    @property
-    def cut_off(self) -> Mask:
-        """Which lack much."""
-        return self.missing > CLOSED**2
-
-    def calibration(self, rows: Mask | None = None) -> Calibration:
+    def calibration(self, rows: Any = slice(None)) -> Calibration:
         """Scores of these returns."""
-        some = np.ones(len(self.error), dtype=bool) if rows is None else rows
-        total = self.value + self.error + self.rest
-        return Calibration.of(total[some], self.value[some], self.std[some], self.cut_off[some])
+        cut_off = self.missing > CLOSED**2
+        return Calibration.of(self.total[rows], self.value[rows], self.std[rows], cut_off[rows])
 
     @property
     def ratio(self) -> float:
@@ -129,37 +123,35 @@ class HeldOut:
             own, scores = self.fold == f, self.calibration(self.fold != f)
             if scores.scores.size >= Calibration.needed(level):
                 low, high = scores.interval(self.value[own], self.std[own], level)
-                total = (self.value + self.error + self.rest)[own]
-                known = np.isfinite(total + low)
-                found.append(np.mean((low <= total) & (total <= high), where=known))
+                inside = (low <= self.total[own]) & (self.total[own] <= high)
+                found.append(np.mean(inside, where=np.isfinite(self.total[own] + low)))
         return np.array(found)
 
 
 class Stack:
     """Bases, their weights, and the spread around the mixture of them."""
 
-    def __init__(self, log: EpisodeLog, bases: Mapping[str, Base], seed: int = 0) -> None:
+    def __init__(self, log: EpisodeLog, bases: Mapping[str, Base]) -> None:
         refuse_hopeless(log)
-        folds = Folds(log, seed)
-        self.folds = folds.count
-        self.bases, self.names = list[Base](), list[str]()
-        for name, base in bases.items() if self.folds > 1 else list(bases.items())[:1]:
+        folds = Folds(log)
+        self.folds, self.bases = folds.count, dict[str, Base]()
+        for name, base in list(bases.items())[: None if folds.count > 1 else 1]:
             try:
                 base.fit(log, folds)
-            except ConvergenceError:  # the others may do without it
-                if not self.bases and name == list(bases)[-1]:
+            except ConvergenceError:
+                if len(bases) == 1:
                     raise
-                continue
-            self.bases, self.names = [*self.bases, base], [*self.names, name]
-            if len(self.bases) == 1:
+                continue  # the others may do without it
+            if not self.bases:
                 folds.learn(base)
+            self.bases[name] = base
         self._log, self._along, rows = log, folds.value, folds.sample
         self._rows, self._state, self._fold = rows, log.state[rows], folds.fold[rows]
         self._segment = np.unique(log.segment[rows], return_inverse=True)[1]
         self._use, self._share = folds.whole[rows], folds.share[rows]
         points, fold = (self._state, log.end_state), (self._fold, folds.fold[log.cut])
         at_rows, at_ends = (
-            np.stack([held_out(base, *x) for base in self.bases])
+            np.stack([held_out(base, *x) for base in self.bases.values()])
             for x in zip(points, fold, strict=True)
         )
         self.weights = self._find_weights(at_rows, at_ends)
@@ -200,55 +192,50 @@ class Stack:
         return Place.joined([self._at(places[first : first + BLOCK]) for first in blocks])
 
     def _at(self, places: Array) -> Place:
-        weights = self.weights[self.weights > 0]
-        used = (base for base, w in zip(self.bases, self.weights, strict=True) if w > 0)
-        values = np.stack([base.predict(places) for base in used])  # [base, fold, place]
-        by_fold = mixed(weights, values)
+        weights, used = self.weights[self.weights > 0], np.array([*self.bases])[self.weights > 0]
+        values = np.stack([self.bases[name].predict(places) for name in used])
+        by_fold = mixed(weights, values)  # of [base, fold, place]
         value = by_fold.mean(axis=0)
         noise = (self.folds - 1) / self.folds * ((by_fold - value) ** 2).sum(axis=0)
         known = {
             "value": value, "rough": 0.0 * value, "ended": np.full((len(value), 2), np.nan),
-            "jackknife": np.sqrt(noise) if self.folds > 1 else np.full(len(value), np.nan),
+            "jackknife": np.sqrt(noise if self.folds > 1 else np.nan * noise),
             "apart": np.sqrt(mixed(weights, (values.mean(axis=1) - value) ** 2)),
         }  # fmt: skip
         if not self.near.enough:
             return Place(**vars(self.near.at(places)) | known)
         near = self.near.near(places)
-        spread, all_rows = self.near.of(near), self.near.order[near.visits]
-        rows = all_rows[:, :NEAREST]
+        spread, visits = self.near.of(near), self.near.order[near.visits]
+        rows = visits[:, :NEAREST]
         rough = self._value[rows].std(axis=1, ddof=1)
-        effective = effective_size(self._weight[all_rows])
+        effective = effective_size(self._weight[visits])
         few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
-        over = self._steps_left[rows] < AT_ONCE
+        over = self._ends_at_once[rows]
         edge = rough > EDGE * spread.std  # the few that end at once may be those like this one
         at_once = over.any(axis=1) & (edge | (2 * over.sum(axis=1) >= NEAREST)) & ~few
-        at_once &= not self._all_short
-        ended, seen = known["ended"], np.where(over, self._return[rows], np.nan)[at_once]
-        ended[at_once] = np.stack([np.nanmin(seen, axis=1), np.nanmax(seen, axis=1)], axis=1)
+        seen = np.where(over, self._return[rows], np.nan)[at_once]
+        known["ended"][at_once] = np.stack([np.nanmin(seen, axis=1), np.nanmax(seen, axis=1)], 1)
         note = np.where(at_once & (spread.note == ""), ENDS_AT_ONCE, spread.note)
         too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
         note = np.where(too_rough, ROUGH_HERE, note)
         note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
-        note = np.where(spread.far, spread.note, note)
         known |= {
-            "value": np.where(few, np.nan, value), "note": note, "rough": rough,
+            "value": np.where(few, np.nan, value), "rough": rough,
             "variance": np.where(few, np.nan, spread.variance),
+            "note": np.where(spread.far, spread.note, note),
         }  # fmt: skip
         return Place(**vars(spread) | known)
 
-    # ------------------------------------------------------------------ held-out figures
-
     @cached_property
-    def _steps_left(self) -> Array:
-        """Steps until the end of each row's episode; infinite where it was cut."""
-        ends = np.flatnonzero(self._log.terminated | self._log.cut)
+    def _ends_at_once(self) -> Mask:
+        """Which rows are few steps from the end of their episode; none where most are."""
+        ended = self._log.terminated
+        ends = np.flatnonzero(ended | self._log.cut)
         last = ends[np.searchsorted(ends, self._rows)]
-        return np.where(self._log.terminated[last], last - self._rows, np.inf)
+        found = ended[last] & (last - self._rows < AT_ONCE)
+        return np.asarray(found & (found.mean() <= 0.5))
 
-    @cached_property
-    def _all_short(self) -> bool:
-        """Whether most rows are near the end of their episode."""
-        return bool(np.mean(self._steps_left < AT_ONCE) > 0.5)
+    # ------------------------------------------------------------------ held-out figures
 
     @cached_property
     def held_out(self) -> HeldOut:
@@ -264,45 +251,44 @@ class Stack:
         rows = rows[np.unique(segment[rows], return_index=True)[1]]
         std = self.near.at(self._state[rows], segment[rows]).std
         lacking = missing(log, np.ones(len(log.end_state)), 2, log.lam)[self._rows[rows]]
+        value, error = self._value[rows], self._error[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
-            scores = (self._error[rows] / std)[(lacking <= CLOSED**2) & (std > 0)]
+            scores = (error / std)[(lacking <= CLOSED**2) & (std > 0)]
         drawn = rng.choice(scores, len(rows)) if scores.size else np.zeros(len(rows))
-        rest = np.sqrt(lacking) * np.nan_to_num(std) * drawn
-        return HeldOut(self._error[rows], self._value[rows], std, lacking, self._fold[rows], rest)
+        total = value + error + np.sqrt(lacking) * np.nan_to_num(std) * drawn
+        return HeldOut(error, value, std, lacking, total, self._fold[rows])
 
     @cached_property
     def explained(self) -> tuple[float, float]:
         """R² of held-out returns, and by how many standard errors it is above 0."""
-        total = np.where(self._use, self._return, 0.0)
-        sums, n = (np.bincount(self._fold + 1, x) for x in (total, self._use))
+        total, fold = self._return[self._use], self._fold[self._use]
+        sums, n = np.bincount(fold, total), np.bincount(fold)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = ((sums.sum() - sums) / (n.sum() - n))[self._fold + 1]
-        around, left = (
-            (x[self._use]) ** 2 for x in (self._return - mean, self._return - self._value)
-        )
-        gain = np.bincount(self._segment[self._use], around - left)
-        error = float(gain.std()) * np.sqrt(len(gain))
+            mean = ((sums.sum() - sums) / (n.sum() - n))[fold]  # of the other folds
+        around, left = (total - mean) ** 2, (total - self._value[self._use]) ** 2
         if not around.sum() > 0:
             return 0.0, 0.0
+        gain = np.bincount(self._segment[self._use], around - left)
+        error = float(gain.std()) * np.sqrt(len(gain))
         return 1.0 - float(left.sum() / around.sum()), float(gain.sum()) / max(error, TINY)
 
     def remarks(self) -> list[str]:
         """The weights, and what was measured on held-out returns."""
         if self.folds == 1:
             return [FEW_EPISODES]
-        parts = (
-            f"{name} {share:.0%}" for name, share in zip(self.names, self.weights, strict=True)
-        )
-        found = [f"spread from neighbours in other episodes; value: {', '.join(parts)}"]
+        shares = zip(self.bases, self.weights, strict=True)
+        parts = ", ".join(f"{name} {share:.0%}" for name, share in shares)
+        found = [f"spread from neighbours in other episodes; value: {parts}"]
         if len(self._rows) < len(self._log):
             found.append(f"neighbours: {len(self._rows):,} transitions")
         if self._log.off_policy:
             return found
-        R2, firm = self.explained
-        held, shares = self.held_out, self.held_out.coverage()
-        words = [f"R² {R2:.2f}", f"errors {number(held.ratio)} times the spread"]
-        if shares.size:
-            words.append(f"90% intervals hold {shares.min():.0%} to {shares.max():.0%} by folds")
+        (R2, firm), coverage = self.explained, self.held_out.coverage()
+        words = [f"R² {R2:.2f}", f"errors {number(self.held_out.ratio)} times the spread"]
+        if coverage.size:
+            words.append(
+                f"90% intervals hold {coverage.min():.0%} to {coverage.max():.0%} by folds"
+            )
         found.append(f"held-out returns: {', '.join(words)}")
         found += [NOT_APART] if firm < FIRM else []
         return found + ([ALL_CUT] if not (self._share < WHOLE).any() else [])

@@ -1,55 +1,180 @@
-"""The least-squares estimator of a finite world.
+"""Least-squares estimators: what those of states and of observations share, and that of states.
 
-The sums of all transitions give the estimates; sums of several logs can be added.
+They have the methods of an online estimator, so that whatever asks one can ask the other.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, partialmethod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
-from retvar.estimation.least_squares_estimator import LeastSquaresEstimator
-from retvar.estimation.ratio_check import RatioCheck, check_sums
-from retvar.estimation.return_intervals import Calibration
-from retvar.estimation.returns import CLOSED, Returns
-from retvar.estimation.sums import Sums
-from retvar.experience.moves import Chunk, Moves
+from retvar.estimation.return_intervals import Calibration, ReturnsByState
+from retvar.estimation.returns import CLOSED, OwnDiscounts, Returns, discounts
+from retvar.estimation.sums import RatioCheck, Sums, check_sums
+from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, Chunk, Moves
+from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.files import free_memory
 from retvar.support.format import literal
 from retvar.td.features import States
-from retvar.td.learners import Learner
+from retvar.td.learners import Learner, from_dict
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+QUANTITIES = ("value", "variance", "std")
+FORMAT = 2  # of saved files
 MOST_STATES = 2**31
-BYTES = 350  # of the estimates of a state
-MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
+LIMITS = {
+    "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
+    "rho": (0.0, LARGEST_RATIO),
+}  # fmt: skip
 
 
-def refuse_many(states: int, transitions: int | None = None, each: int = BYTES) -> None:
-    """Refuse numbers that are hardly those of states, or need more memory than there is.
+def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
+    """Refuse data without the γ or λ that the learner takes from it, or with another."""
+    for name in ("gamma", "lam"):
+        given = getattr(learner, name)
+        if given is None and name not in chunk:
+            raise InputError(name, "missing", "column missing from this chunk; earlier data had it")
+        if given is None or name not in chunk:
+            continue
+        goes_on = ~np.asarray(chunk.get("terminated", False), dtype=bool)
+        if np.ndim(given) or np.any((chunk[name] != given) & goes_on):
+            remedy = "differs from the one of each transition in the data; leave it out"
+            raise InputError(name, given, remedy)
 
-    `each` is how many bytes a state needs.
-    """
-    why = ""
-    if states * each > free_memory():
-        why = "do not fit in memory"
-    elif transitions is not None and states > max(MANY_STATES, GAP * transitions):
-        why = f"are many more than there are transitions ({transitions:,} so far)"
-    if why:
-        remedy = f"{why}; use numbers with gaps as labels (states='labels')"
-        raise InputError("state", f"numbers up to {states - 1:,}", remedy)
+
+class LeastSquaresEstimator(OwnDiscounts):
+    """Base of the least-squares estimators of states and of observations."""
+
+    by = "least_squares"
+    bootstrap_samples = 0
+    has_intervals = True
+    rejected = 0  # transitions: none, since sources leave bad ones out
+    file_kind: ClassVar[str]  #: in the header of saved files
+    computed: ClassVar[tuple[str, ...]]  #: cached properties that rest on the transitions so far
+    state_limits: tuple[float, float]  #: beyond which a state is bad
+    # what a kind provides
+    features: Any  # of a state or observation, as a list
+    add: Any  # a method that adds the transitions of a chunk, one trajectory after the other
+    _all_states: Any  # the states that are meant where none is named
+    _look_up: Any  # everything that is known, and where a column of states is in it
+    calibrated: Any  # what return intervals rest on, from observed returns
+    _saved: Any  # header and arrays of a file
+    _restore: Any  # takes them from there
+
+    def __init__(self, learner: Learner) -> None:
+        self.description = learner
+        self.steps = 0  #: transitions added
+        self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
+        self.off_policy = False  # returns of the target policy are not observed
+
+    def _rows(self, chunk: Chunk) -> Chunk:
+        """The columns that are used: at an end the next state is the state, and γ and λ are 0."""
+        refuse_discounts(self.description, chunk)
+        state, none = np.asarray(chunk["state"]), np.zeros(len(chunk["reward"]), dtype=bool)
+        rows: Chunk = {n: np.asarray(chunk.get(n, none), bool) for n in ("terminated", "truncated")}
+        rows |= {n: np.asarray(chunk[n], np.float64) for n in ("reward", "rho") if n in chunk}
+        ended = rows["terminated"]
+        at_end = ended.reshape(-1, *[1] * (state.ndim - 1))
+        follows = np.where(at_end, state, np.asarray(chunk["next_state"]))
+        for name, own in zip(("gamma", "lam"), discounts(self, chunk, follows), strict=True):
+            rows[name] = np.where(ended, 0.0, own)
+        rows |= {"state": state, "next_state": follows}
+        for name in rows.keys() - {"terminated", "truncated"}:
+            low, high = LIMITS.get(name, self.state_limits)
+            bad = rows[name][~((rows[name] >= low) & (rows[name] <= high))]
+            if bad.size:
+                remedy = f"must lie between {low:g} and {high:g}; leave this row out"
+                raise InputError(name, bad.flat[0], remedy)
+        return rows
+
+    def _count(self, rows: int) -> None:
+        """Count rows that were added, and discard what was computed without them."""
+        self.steps += rows
+        for name in self.computed:
+            self.__dict__.pop(name, None)
+
+    # ------------------------------------------------------------------ estimates
+
+    def _ask(self, what: str, state: Any = None) -> Any:
+        """An estimate for a state; for all states where none is named."""
+        if state is None:
+            return self.predict(self._all_states(), what)
+        return float(self.predict([state], what)[0])
+
+    value = partialmethod(_ask, "value")
+    variance = partialmethod(_ask, "variance")
+    std = partialmethod(_ask, "std")
+
+    def predict(self, states: Any, what: str = "value") -> Array:
+        """``"value"``, ``"variance"`` or ``"std"`` for a column of states or rows of observations.
+
+        NaN where the log does not determine it; :meth:`note` says why.
+        """
+        arguments.choice("what", what, QUANTITIES)
+        found, at = self._look_up(states)
+        return np.array(getattr(found, what)[at])
+
+    def add_errors(self, states: Any) -> None:
+        """Compute standard errors of these states, where they are not known yet."""
+
+    def note(self, state: Any) -> str:
+        """A word where an estimate is missing or weak."""
+        self.add_errors([state])
+        found, at = self._look_up([state])
+        return str(found.note[at][0])
+
+    def interval(
+        self, state: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
+    ) -> tuple[Any, Any]:
+        """Lower and upper end for one `state`, a column of `states`, or all."""
+        level, what = arguments.level("level", level), arguments.choice("what", what, QUANTITIES)
+        if states is None or state is not None:
+            states = self._all_states() if state is None else [state]
+        self.add_errors(states)
+        found, at = self._look_up(states)
+        ends = found.value_interval(level) if what == "value" else found.std_interval(level)
+        low, high = (end[at] ** (2 if what == "variance" else 1) for end in ends)
+        return (low, high) if state is None else (float(low[0]), float(high[0]))
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: Any) -> None:
+        """Write to a file, from which :meth:`load` continues.
+
+        Of states, the sums are saved; of observations, all transitions, since the spread at a place
+        comes from those around it. Return intervals and checks then rest on new transitions.
+        """
+        header, arrays = self._saved()
+        about = {
+            "format": FORMAT, "kind": self.file_kind, "learner": self.description.to_dict(),
+            "notes": self.notes, "steps": self.steps,
+        }  # fmt: skip
+        write_tensors(path, about | header, arrays)
+
+    @classmethod
+    def load(cls, path: Any) -> Self:
+        """Read an estimator that :meth:`save` wrote."""
+        header, arrays = read_tensors(arguments.path("path", path))
+        if (header.get("kind"), header.get("format")) != (cls.file_kind, FORMAT):
+            raise InputError("file", path, f"is not a file of {cls.__name__}, format {FORMAT}")
+        found = cls._restore(from_dict(header["learner"]), header, arrays)
+        found.notes = header["notes"]
+        return found  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.steps:,} steps>"
 
 
 class StateEstimator(LeastSquaresEstimator):
     """Value, variance and std of every state, by least squares.
+
+    The sums of all transitions give the estimates; sums of several logs can be added.
 
     >>> import numpy as np, retvar as rv
     >>> rng = np.random.default_rng(0)
@@ -72,7 +197,6 @@ class StateEstimator(LeastSquaresEstimator):
     def grow(self, states: int) -> None:
         """Make room for so many states."""
         self._states = arguments.integer("states", states, 1, MOST_STATES)
-        refuse_many(states)
         self.state_limits = 0, states - 1
 
     @property
@@ -80,16 +204,12 @@ class StateEstimator(LeastSquaresEstimator):
         """One weight for each state."""
         return [States(self._states)]
 
-    def read(self, moves: Moves) -> None:
-        """Add the transitions of a table, which is kept for the law of the return."""
-        self.moves = moves
-        super().read(moves)
-
     def add(self, chunk: Chunk) -> None:
         """Add transitions, one trajectory after the other."""
         rows = self._rows(chunk)
+        del rows["truncated"]
         self.off_policy |= "rho" in rows and bool((rows["rho"] != 1.0).any())
-        self.sums.add(**_summed(rows))
+        self.sums.add(**rows)
         self._count(len(chunk["reward"]))
 
     def _rows(self, chunk: Chunk) -> Chunk:
@@ -126,7 +246,7 @@ class StateEstimator(LeastSquaresEstimator):
     @property
     def ratios(self) -> RatioCheck | None:
         """Mean importance ratios of the states, and which are not 1; None on-policy."""
-        return check_sums([self.sums], self._states)
+        return check_sums(self.sums, self._states)
 
     def add_errors(self, states: Any) -> None:
         """Compute standard errors of these states, up to 512; of many, few have them at first."""
@@ -155,24 +275,24 @@ class StateEstimator(LeastSquaresEstimator):
             raise InputError("state", wrong, f"unknown; states are 0 to {self._states - 1}")
         return column.astype(np.intp)
 
-    def calibrated(self, returns: Returns) -> tuple[Calibration, Array, Integers]:
-        """Scores of observed returns, these returns, and the states in which they began.
+    def calibrated(self, returns: Returns) -> tuple[Calibration, ReturnsByState]:
+        """Scores of observed returns, and these returns by the state in which they began.
 
         The rest of a return that was cut off is the value of the last state, and a deviation drawn
         from those of the others.
         """
-        value, variance = _lookup(self.solution.value), _lookup(self.solution.variance)
-        start, total = returns.start[:, 0].astype(np.intp), returns.completed(value)
-        known = self.solution.value[start], self.solution.std[start]
+        fit = self.solution
+        start, total = returns.start[:, 0].astype(np.intp), returns.completed(_table(fit.value))
+        value, std = fit.value[start], fit.std[start]
         with np.errstate(divide="ignore", invalid="ignore"):
-            scores = (total - known[0]) / known[1]
+            scores = (total - value) / std
         scores = scores[np.isfinite(scores)]
         if scores.size:
             drawn = np.random.default_rng(0).choice(scores - scores.mean(), total.size)
-            whole = total + np.sqrt(returns.missing_variance(variance)) * drawn
+            whole = total + np.sqrt(returns.missing_variance(_table(fit.variance))) * drawn
             total = np.clip(whole, total.min(), total.max())
         cut = returns.missing_share > CLOSED
-        return Calibration.of(total, *known, cut), total, start
+        return Calibration.of(total, value, std, cut), ReturnsByState(total, start)
 
     # ------------------------------------------------------------------ files
 
@@ -187,11 +307,6 @@ class StateEstimator(LeastSquaresEstimator):
         return found
 
 
-def _summed(rows: Chunk) -> Chunk:
-    """The columns that are added up."""
-    return {name: column for name, column in rows.items() if name != "truncated"}
-
-
-def _lookup(table: Array) -> Any:
-    """A function that finds rows of states in a table, 0 where it has NaN."""
-    return lambda rows: np.nan_to_num(table)[rows[:, 0].astype(np.intp)]
+def _table(column: Array) -> Any:
+    """A function that finds rows of states in a column, 0 where it has NaN."""
+    return lambda rows: np.nan_to_num(column)[rows[:, 0].astype(np.intp)]

@@ -61,7 +61,7 @@ def by_action(experience: Experience) -> Experience:
                 rows.append(chunk)
         finally:  # what came before a failure is linked, too
             if len(rows):
-                experience.keep(rows)
+                experience.acted = rows
                 linked = _linked(rows, experience, found)
                 counts.rejected += Counter({NO_NEXT_ACTION: len(rows) - len(linked)})
                 yield from linked.chunks()

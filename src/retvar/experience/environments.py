@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,14 +16,13 @@ from retvar.experience.policies import Chooser, action_selection
 from retvar.experience.stream import Experience
 from retvar.support.arguments import integer
 from retvar.support.errors import InputError
-from retvar.support.format import did_you_mean, listed
+from retvar.support.format import listed
 from retvar.td.random import seed_of
 
 ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
-MOST_COPIES = 10_000
 Row = tuple[int, Any, Any, float, Any, bool, bool]
 # environment, observation, action, reward, next observation, terminated, truncated
 
@@ -76,11 +74,6 @@ def from_gymnasium(
     >>> lake = from_gymnasium("FrozenLake-v1", steps=1_000, seed=1)
     >>> sum(len(part["reward"]) for part in lake.chunks()), lake.states, lake.grid
     (1000, 16, (4, 4))
-    >>> from_gymnasium("FrozenLake-v7", steps=10)
-    Traceback (most recent call last):
-    ...
-    retvar.InputError: environment = FrozenLake-v7: unknown to Gymnasium; did you mean
-    FrozenLake-v1? cannot be made:...
     """
     if (steps is None) == (episodes is None):
         found = "neither" if steps is None else "both"
@@ -105,7 +98,7 @@ def from_gymnasium(
         step = _vector if vector else _singles
         rows = step(opened, begin(), reader, [first for first, _ in seeds], left)
         try:
-            yield from _parts(_in_turn(rows, left, most), chunk, reader)
+            yield from _parts(_in_turn(rows, left, most, reader), chunk)
         finally:
             while make and opened:
                 opened.pop().close()
@@ -139,12 +132,8 @@ def is_vector(env: Any) -> bool:
 def make_copies(
     env: Any, copies: int | None, options: dict[str, Any]
 ) -> Callable[[], list[Any]] | None:
-    """A function that makes environments from an id or a function; None for a given environment.
-
-    >>> [type(env.unwrapped).__name__ for env in make_copies("CartPole-v1", 2, {})()]
-    ['CartPoleEnv', 'CartPoleEnv']
-    """
-    number = 1 if copies is None else integer("envs", copies, 1, MOST_COPIES)
+    """A function that makes environments from an id or a function; None for a given environment."""
+    number = 1 if copies is None else integer("envs", copies, 1)
     if isinstance(env, str):
         return lambda: [_make_environment(env, options) for _ in range(number)]
     if options:
@@ -157,17 +146,12 @@ def make_copies(
 
 
 def _make_environment(name: str, options: dict[str, Any]) -> Any:
-    """Call ``gymnasium.make``; the error for an unknown id suggests a similar one."""
     import gymnasium
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error names outdated versions
-            return gymnasium.make(name, **options)
+        return gymnasium.make(name, **options)
     except Exception as error:  # an environment may raise anything
         remedy = f"cannot be made: {describe_error(error)}"
-        if name not in gymnasium.registry:
-            remedy = f"unknown to Gymnasium; {did_you_mean(name, gymnasium.registry)}{remedy}"
         raise InputError("environment", name, remedy) from None
 
 
@@ -180,14 +164,12 @@ def _spaces(envs: list[Any], vector: bool) -> list[Any]:
             raise InputError("environment", env, ENVIRONMENT)
     if len(set(map(id, envs))) < len(envs):
         raise InputError("environment", "one of them twice", "each must be a separate object")
-    first = []
-    for name in ("observation_space", "action_space"):
-        found = [getattr(env, f"{'single_' * vector}{name}") for env in envs]
-        for space in found:
-            if space != found[0]:
-                raise InputError(name, space, "must be that of the first one")
-        first.append(found[0])
-    return first
+    names = [f"{'single_' * vector}{kind}_space" for kind in ("observation", "action")]
+    found = [[getattr(env, name) for name in names] for env in envs]
+    for each in found:
+        if each != found[0]:
+            raise InputError("environment", each, "must have the spaces of the first one")
+    return found[0]
 
 
 def _name(env: Any, vector: bool) -> tuple[str, Any]:
@@ -202,26 +184,10 @@ def _name(env: Any, vector: bool) -> tuple[str, Any]:
 # ------------------------------------------------------------------ stepping
 
 
-def _parts(rows: Iterator[Row], size: int, reader: ObservationReader) -> Iterator[list[Row]]:
-    """Rows in lists of `size`, their observations read; those before an error come before it."""
-    more = True
-    while more:
-        part: list[Row] = []
-        try:
-            for i, state, action, reward, after, ended, cut in itertools.islice(rows, size):
-                if not abs(reward) <= LARGEST_REWARD:
-                    raise ValueError(f"the reward is {reward}")
-                state = reader.read(state)
-                after = state if ended else reader.read(after)
-                part.append((i, state, action, reward, after, ended, cut))
-        finally:
-            if part:
-                yield part
-        more = len(part) == size
-
-
-def _in_turn(rows: Iterator[Row], left: list[int], most: int) -> Iterator[Row]:
-    """Rows in turn: first one of each environment, then another of each, `most` in all.
+def _in_turn(
+    rows: Iterator[Row], left: list[int], most: int, reader: ObservationReader
+) -> Iterator[Row]:
+    """Rows in turn, read: first one of each environment, then another of each, `most` in all.
 
     `left` are the numbers of episodes wanted of each, and of those still to come.
     """
@@ -229,14 +195,33 @@ def _in_turn(rows: Iterator[Row], left: list[int], most: int) -> Iterator[Row]:
     for turn, queue in itertools.cycle(enumerate(queues)):
         while left[turn] and not queue:
             new = next(rows)
-            queues[new[0]].append(new)
+            if left[new[0]]:
+                queues[new[0]].append(new)
         if left[turn]:
-            *row, ended, cut = queue.popleft()
-            yield *row, ended, cut or (most <= len(left) and not ended)
+            i, state, action, reward, after, ended, cut = queue.popleft()
+            if not abs(reward) <= LARGEST_REWARD:
+                raise ValueError(f"the reward is {reward}")
+            state = reader.read(state)
+            after = state if ended else reader.read(after)
+            last = most <= len(left) and not ended
+            yield i, state, action, reward, after, ended, cut or last
             most -= 1
             left[turn] -= ended or cut
             if not most or not any(left):
                 return
+
+
+def _parts(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    """Rows in lists of `size`; those before an error come before it."""
+    while True:
+        part: list[Row] = []
+        try:
+            part.extend(itertools.islice(rows, size))
+        finally:
+            if part:
+                yield part
+        if len(part) < size:
+            return
 
 
 def _singles(

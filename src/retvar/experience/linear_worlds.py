@@ -34,25 +34,24 @@ def from_linear_gaussian(
     steps = arguments.integer("steps", steps, streams)
     arguments.generator("seed", seed)
     _ = world.stationary  # refuses a world that has none
-    each, lanes = -(-steps // streams), np.arange(streams)
+    each, block = -(-steps // streams), max(CHUNK // streams, 1)
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        first = 0  # row of the stream
-        for states, rewards in world.walks(streams, each, seed, block=max(CHUNK // streams, 1)):
-            last = min(first + rewards.size, steps)
-            rows = last - first
+        first = 0
+        for states, rewards in world.walks(streams, each, seed, block=block):
+            row = np.arange(first, min(first + rewards.size, steps))
             yield {
-                "state": states[:-1].reshape(-1, world.width)[:rows],
-                "reward": rewards.reshape(-1)[:rows],
-                "next_state": states[1:].reshape(-1, world.width)[:rows],
-                "terminated": np.zeros(rows, dtype=bool),
-                "truncated": np.arange(first, last) >= steps - streams,
-                "stream": np.tile(lanes, len(rewards))[:rows],
+                "state": states[:-1].reshape(-1, world.width)[: len(row)],
+                "reward": rewards.reshape(-1)[: len(row)],
+                "next_state": states[1:].reshape(-1, world.width)[: len(row)],
+                "terminated": np.zeros(len(row), dtype=bool),
+                "truncated": row >= steps - streams,
+                "stream": row % streams,
             }
-            first = last
+            first += len(row)
 
     name = "linear-Gaussian world" + (f" × {streams}" if streams > 1 else "")
-    policy = "" if world.control is None else "u = −Kx"
     return Experience(
-        name, source, width=world.width, names=world.names, policy=policy, length=steps
-    )
+        name, source, width=world.width, names=world.names, length=steps,
+        policy="" if world.control is None else "u = −Kx",
+    )  # fmt: skip

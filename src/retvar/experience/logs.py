@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time as clock
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, selected
-from retvar.experience.roles import MOST_STATES, ROLES, Roles, find_roles
-from retvar.experience.stream import Counts, Experience
+from retvar.experience.roles import HOLDS, MOST_STATES, ROLES, Roles, find_roles
+from retvar.experience.stream import ABOUT, Counts, Experience
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT, first_doubts
 from retvar.experience.tables import ABSENT, Reading, Table, open_table, paths_of, torn_lines
 from retvar.experience.target_policy import TargetPolicy, compared, plain
@@ -22,11 +23,6 @@ from retvar.support import arguments
 from retvar.support.arguments import choice, flag, is_integer
 from retvar.support.errors import InputError
 
-MISSING = {
-    "number": "is missing or not finite", "flag": "is neither true nor false",
-    "time": "is missing or no time", "label": "is missing", "id": "is missing",
-    "probability": "is missing",
-}  # fmt: skip
 BETWEEN = chr(31)  # separates the parts of labels of several columns
 MOST_NAMED = 1_000  # states in which rewards are missing
 PROBABILITY = "must be a probability"
@@ -54,6 +50,7 @@ class Log:
         self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
         self.states = [f"s{k}" for k in range(max(self.width, 1))]
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
+        self.keys = [name for name in ("entity", "time") if getattr(self.roles, name)]
         self._cast()
         self._judge_and_sort()
         if self.roles.time:
@@ -105,13 +102,12 @@ class Log:
         self.named |= {f"other{k}": name for k, name in enumerate(r.others)}
         columns, numbers = {"terminated": "false", "truncated": "false"}, dict[str, str]()
         for name, column in self.named.items():
-            holds, sql = _role(name).holds, t.sql(column)
-            sql.probability, sql.time = sql.number, t.time(column, r.dates)
-            columns[name] = getattr(sql, holds)
-            if holds in ("number", "probability", "time"):
-                numbers[column] = columns[name]
+            cast = HOLDS[_role(name).holds].cast
+            columns[name] = getattr(t.sql(column, r.dates), cast)
+            numbers |= {column: columns[name]} if cast in ("number", "time") else {}
         if r.kind != "label":
             numbers |= {name: t.sql(name).number for name in (*r.state, *r.next_state)}
+        columns |= dict.fromkeys(self.after, "NULL")
         for names, states in ((self.states, r.state), (self.after, r.next_state)):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
@@ -160,11 +156,9 @@ class Log:
                 (f"{ratio} > {LARGEST_RATIO!r}", small, b, ""),
             ]
         for name, column in named.items():
-            role = _role(name)
-            wrong = f"{name} IS NULL" + f" OR NOT isfinite({name})" * (role.holds == "number")
-            found.append((wrong, f"{column} {MISSING[role.holds]}", column, ""))
-            if role.holds == "number":
-                least, most = role.bounds
+            holds, (least, most) = HOLDS[_role(name).holds], _role(name).bounds
+            found.append((holds.wrong.format(name), f"{column} {holds.reason}", column, ""))
+            if least > -math.inf:
                 outside = f"{column} is not within [{least:g}, {most:g}]"
                 found.append((f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column, ""))
         wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
@@ -184,8 +178,7 @@ class Log:
         if self.policy is not None:
             self._ask(self.policy)
             source += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
-        keys = [name for name in ("entity", "time") if getattr(r, name)]
-        order = ", ".join([*keys, "n"]) if keys or self.policy or self.torn else ""
+        order = ", ".join([*self.keys, "n"]) if self.keys or self.policy or self.torn else ""
         if r.entity:
             self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
             if not r.time and self.work.one("SELECT count(*) > count(entity) FROM rows"):
@@ -198,11 +191,10 @@ class Log:
         )
         self.work.execute("DROP TABLE rows")
         found = self.work.all(
-            "SELECT why, count(*), count(*) FILTER (terminated), min(n) FROM sorted "
-            "WHERE why IS NOT NULL GROUP BY why ORDER BY min(n)"
+            "SELECT why, count(*), min(n) FROM sorted WHERE why IS NOT NULL GROUP BY why ORDER BY 3"
         )
-        for why, *counted in found:
-            self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", *counted)
+        for why, times, n in found:
+            self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", times, n)
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
@@ -226,7 +218,7 @@ class Log:
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
-    def _leave_out(self, check: Any, rows: str, times: int, ends: int, n: int) -> None:
+    def _leave_out(self, check: Any, rows: str, times: int, n: int) -> None:
         """Count rows that are left out; refuse what is impossible or cannot be read."""
         where, reason, column, remedy = check
         if remedy or self.on_error == "raise":
@@ -236,8 +228,7 @@ class Log:
         if where.startswith("unreadable"):
             reason += f", such as {self._value(column, n)[1]!r}"
         self.counts.rejected[reason] += times
-        self.counts.ends_left_out += ends
-        if reason == f"{self.roles.reward} {MISSING['number']}" and not self.width:
+        if reason == f"{self.roles.reward} {HOLDS['number'].reason}" and not self.width:
             states = self.work.all(
                 f"SELECT s0, count(*) AS k {rows} GROUP BY s0 ORDER BY k DESC, min(n) "
                 f"LIMIT {MOST_NAMED}"
@@ -251,22 +242,19 @@ class Log:
         row, part = n // 2 - self.starts[file], self.table.parts[file]
         query = f"SELECT {quoted(column)}::VARCHAR FROM {part} LIMIT 1 OFFSET {row}"
         name = self.table.files[file] if self.table.files else self.table.name
-        return f"{name}, row {row + 1:,}: {column}", (self.work.execute(query).fetchone() or [""])[
-            0
-        ]
+        return f"{name}, row {row + 1:,}: {column}", self.work.one(query)
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
-        keys = [name for name in ("entity", "time") if getattr(self.roles, name)]
         same, after = (
-            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in keys)
+            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in self.keys)
             for ahead in ("lag", "lead")
         )
         tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE again AS SELECT n FROM ({tied})
             WHERE (tied OR next) AND why IS NULL
-            QUALIFY row_number() OVER (PARTITION BY {", ".join(keys)}, equal ORDER BY n) > 1"""
+            QUALIFY row_number() OVER (PARTITION BY {", ".join(self.keys)}, equal ORDER BY n) > 1"""
         )
         twice = self.work.one("SELECT count(*) FROM again")
         self.counts.duplicates += twice
@@ -285,41 +273,45 @@ class Log:
         pairs, whose action counts.
         """
         r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
-        differ, gone = "false", "false"
-        linked = [f"CASE WHEN same THEN lead({s}) OVER () END AS {z}" for s, z in pairs]
-        if r.next_state:
-            differ, linked = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs), []
-        else:
-            gone = f"NOT terminated AND (truncated OR {_any_null(self.after)})"
         codes: dict[str, str] = {}
         if r.kind == "label":
             codes |= self._numbered(self.labels, r.state, "s0", *["z0"] * bool(r.next_state))
         if self.acting:
             codes |= self._numbered(self.actions, [r.action], "action")
         coded = f"REPLACE ({', '.join(f'{sql} AS {name}' for name, sql in codes.items())})"
-        over = "truncated OR gone OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
+        near = [name for name in ("entity", "episode") if getattr(r, name)]
+        near += ["file"] * (not (r.entity or r.time))
+        same = " AND ".join(
+            ["lead(n) OVER () IS NOT NULL", *(f"lead({x}) OVER () = {x}" for x in near)]
+        )
+        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
+        follows = "CASE WHEN same AND NOT truncated THEN lead({}) OVER () END"
+        after = [f"coalesce({z}, {follows.format(s)}) AS {z}" for s, z in pairs]
+        gone = f"NOT terminated AND ({_any_null(self.after)})"
+        over = "truncated OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
         others = [name for name in self.named if name.startswith("other")]
         columns = {
             "state": self.states, "reward": ["reward", *others],
             "next_state": [f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END"
                            for s, z in pairs],
             "terminated": ["terminated"], "truncated": [over],
-            **{name: [name] for name in ("rho", "gamma", "lam") if getattr(r, name)},
-            **({"rho": ["rho"]} if r.behaviour else {}),
-            **({"action": ["action"]} if self.acting else {}),
         }  # fmt: skip
+        columns |= {name: [name] for name in ("rho", "gamma", "lam") if getattr(r, name)}
+        columns |= {"rho": ["rho"]} if r.behaviour else {}
+        columns |= {"action": ["action"]} if self.acting else {}
         widths = {name: self.width * name.endswith("state") for name in columns}
-        widths["reward"] = len(columns["reward"]) if others else 0
+        widths["reward"] = len(others) + 1 if others else 0
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
             coded AS (SELECT * {coded * bool(codes)} FROM sorted
                       {"WHERE time IS NOT NULL" * bool(r.time)}),
-            ahead AS (SELECT *, {self._same()} AS same, ({differ}) AS differ FROM coded),
-            linked AS (SELECT {", ".join(["*", *linked])} FROM ahead),
-            ended AS (SELECT *, {gone} AS gone, gone AND NOT {self.acting} AS dropped FROM linked),
+            ahead AS (SELECT *, coalesce({same}, false) AS same,
+                      coalesce({differ}, false) AS differ FROM coded),
+            linked AS (SELECT * REPLACE ({", ".join(after)}) FROM ahead),
+            kept AS (SELECT *, {gone} AND NOT {self.acting} AS dropped FROM linked),
             marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
-                       AS lost_next FROM ended)
+                       AS lost_next FROM kept)
             SELECT {selected(columns, widths)},
             differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
             FROM marked WHERE why IS NULL AND NOT dropped"""
@@ -328,25 +320,9 @@ class Log:
         lost = self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
         times = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
         self.work.execute("DROP TABLE sorted")
-        if times and self.on_error == "raise":
-            remedy = "the next row of the episode has another state; mark where episodes end"
-            raise InputError("next_state", f"in {times:,} rows", remedy)
         self.counts.rejected += Counter({NO_NEXT: lost})
         self.counts.unmarked_ends += Counter({MISMATCH: times})
         return found
-
-    def _same(self) -> str:
-        """Whether the next row is of the same entity and episode; without entity, of the file."""
-        r = self.roles
-        keys = [name for name in ("entity", "episode") if getattr(r, name)]
-        if not (r.entity or r.time) and len(self.table.parts) > 1:
-            keys.append("file")
-        return " AND ".join(
-            [
-                "lead(n) OVER () IS NOT NULL",
-                *(f"coalesce(lead({x}) OVER () = {x}, false)" for x in keys),
-            ]
-        )
 
     def _numbered(self, labels: list[Any], given: list[str], *names: str) -> dict[str, str]:
         """SQL for labels as numbers, in the order of their appearance.
@@ -435,11 +411,10 @@ def from_table(
 
     Rows of an entity follow one another, in the order of the log or of `time`. Where they do not
     (another episode begins, a row is left out, the next state is not the next row's state), the row
-    before is marked truncated. Columns of the transition itself, entity and episode are found under
-    the names of the arguments; a column that is named must exist. γ, λ, ρ and probabilities change
-    what is estimated: they are used only where they are named (or where retvar wrote the file).
-    Rows are numbered from 1, without the header. ``experience.understood`` says in one line what
-    was read, and ``experience.warnings`` lists signs that it was not what was meant.
+    before is marked truncated. Columns are found under the names of the arguments, except those
+    that change what is estimated (γ, λ, ρ, probabilities) and `time`: these are used only where
+    they are named. Rows are numbered from 1, without the header. ``experience.understood`` says in
+    one line what was read, ``experience.warnings`` lists signs that it was not what was meant.
 
     Parameters
     ----------
@@ -447,46 +422,40 @@ def from_table(
         Path or pattern of ``.parquet``, ``.csv`` or ``.csv.gz`` files, a folder, a list of paths,
         or a table: a mapping of columns, a DataFrame of pandas or polars, a ``pyarrow.Table``.
     state, next_state
-        One column: whole numbers are used as states, fractions are observations, everything else
-        is a label and numbered in order of appearance. Several columns (or ``state_0``,
-        ``state_1``, …): observations; where one holds text or dates, or with ``states="labels"``,
-        their combinations are labels. Without `next_state` it is the state of the next row; the
-        last row of an episode that did not terminate then has none and is left out.
+        One column: whole numbers are states, fractions observations, all else labels. Several (or
+        ``state_0``, ``state_1``, …): observations; where one holds text, their combinations are
+        labels. Without `next_state` it is the state of the next row; the last row of an episode
+        that did not terminate then has none and is left out.
     action
         For `target_policy` and for ``estimate(…, actions=True)``.
     reward, cost
         Columns of rewards, and of costs, in place of rewards: values are then expected sums of
         costs. Several rewards, or both: :func:`retvar.estimate` tells how they vary together.
     terminated, truncated
-        Whether the episode terminated there, or was cut off. ``terminated=False`` where episodes
-        never terminate.
+        Whether the episode terminated there, or was cut off. False: episodes never terminate.
     entity, episode
-        Ids of the patient, user or device, and of its episode; rows of different entities may be
-        mixed. False: there is none, whatever the columns are called.
+        Ids of the patient, user or device, whose rows may be mixed with those of others, and of its
+        episode. False: there is none, whatever the columns are called.
     time
         Numbers, dates or times by which the rows of an entity are sorted; rows of one time keep
-        their order. Without it, rows are taken in the order of the log.
+        their order.
     gamma, lam, rho
         γ and λ of the transition, importance ratio.
     behaviour, target
-        Probability of the action under either policy, which give ρ. Missing probabilities are left
-        out and counted; invalid ones raise an error whatever `on_error` is.
+        Probability of the action under either policy, which give ρ.
     target_policy
         In place of `target`: an array of probabilities [state, action] or of actions, a table (or
-        file) with state, action and probability, a function of a state and an action, or a function
-        of an array of states that returns either kind of array.
+        file) with state, action and probability, or a function of a state and an action.
     on_error
         By default rows with missing or invalid entries are left out and counted by reason, and
         text where a number is needed is an error. ``"skip"`` leaves such rows out, too;
         ``"raise"`` stops at the first bad row.
     duplicates
-        With `time`, rows that equal another in all columns: ``"drop"`` or ``"keep"``; counted in
-        either case.
+        With `time`, rows that equal another in all columns: ``"drop"`` or ``"keep"``.
     force
         Go on where more than half of the rows are left out, which is an error otherwise.
     states
-        Number of states, where they are numbers; ``"labels"`` to use numbers as labels, which
-        negative and very large ones always are.
+        Number of states; ``"labels"`` to use numbers as labels, which negative ones always are.
     encoding, decimal, thousands, day_first
         How text is written: ``"latin-1"``, ``","``, ``"."``, dates such as 31.01.2026.
     memory
@@ -534,9 +503,7 @@ def from_table(
 
 def _experience(log: Log) -> Experience:
     """A log as experience: it is read when the first transition is asked for."""
-    roles, meta = log.roles, log.table.metadata
-    vector, number = roles.kind == "vector", roles.kind == "number"
-    recorded = [tuple(x) if isinstance(x, list) else x for x in meta.get("labels") or []]
+    roles, known = log.roles, {k: x for k, x in log.table.metadata.items() if k in ABOUT}
     tables: dict[bool, Moves] = {}
 
     def source(counts: Counts, acting: bool = False) -> Moves:
@@ -544,22 +511,18 @@ def _experience(log: Log) -> Experience:
             tables[acting] = log.moves(counts, acting=acting)
         return tables[acting]
 
-    low, high = (
-        np.array(meta[name], dtype=np.float64)
-        if vector and len(meta.get(name, ())) == len(roles.state) else None
-        for name in ("low", "high")
-    )  # fmt: skip
-    found = Experience(
-        name=log.table.name, source=source, is_log=True, length=log.table.rows,
-        states=roles.states if number else None, width=len(roles.state) if vector else None,
-        labels=log.labels if roles.kind == "label" else (recorded or None if number else None),
-        names=(meta.get("names") or list(roles.state)) if vector else None,
-        low=low, high=high,
-        grid=tuple(meta["grid"]) if "grid" in meta else None,
-        cells=meta.get("cells", ""), policy=meta.get("policy", ""),
-        with_actions=None if roles.action is None else partial(source, acting=True),
-        actions=None if roles.action is None else log.actions,
-    )  # fmt: skip
+    if roles.kind == "vector":
+        known = {"names": list(roles.state)} | known | {"width": len(roles.state)}
+        known |= {name: np.array(known[name], float) for name in ("low", "high") if name in known}
+    elif roles.kind == "label":
+        known["labels"] = log.labels
+    else:
+        labels = [tuple(x) if isinstance(x, list) else x for x in known.get("labels", ())]
+        known |= {"states": roles.states, "labels": labels or None}
+    known |= {"grid": tuple(known["grid"])} if "grid" in known else {}
+    if roles.action:
+        known |= {"with_actions": partial(source, acting=True), "actions": log.actions}
+    found = Experience(log.table.name, source, is_log=True, length=log.table.rows, **known)
     places = {name: getattr(roles, name) for name in ("entity", "time", "episode")}
     found.counts.named = {name: column for name, column in places.items() if column}
     return found

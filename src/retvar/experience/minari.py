@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ import numpy as np
 from retvar.experience.moves import LARGEST_REWARD, describe_error
 from retvar.experience.observations import ObservationReader, experience_of
 from retvar.experience.stream import Experience
+from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import did_you_mean
-
-DATASET = "must be a Minari data set, its id, or the path of its folder"
 
 
 def from_minari(dataset: Any) -> Experience:
@@ -51,23 +49,21 @@ def from_minari(dataset: Any) -> Experience:
 def _open(dataset: Any) -> Any:
     try:
         import minari
-        from minari.storage.datasets_root_dir import get_dataset_path
     except ImportError:
         remedy = 'reads its data sets; install it: pip install "retvar[data]"'
         raise InputError("minari", "missing", remedy) from None
     if isinstance(dataset, minari.MinariDataset):
         return dataset
-    if not isinstance(dataset, str | Path):
-        raise InputError("dataset", type(dataset).__name__, DATASET)
-    folder = Path(dataset)
-    folder = folder if folder.is_dir() else Path(get_dataset_path(str(dataset)))
-    inner = folder if (folder / "metadata.json").exists() else folder / "data"
-    if inner.exists():
-        return minari.MinariDataset(inner)
-    root = Path(get_dataset_path())
-    found = [path.parent.relative_to(root).as_posix() for path in root.rglob("data")]
-    hint = did_you_mean(str(dataset), found) or f"minari download {dataset}"
-    raise InputError("dataset", dataset, f"is not on this disk; {hint}")
+    folder = arguments.path("dataset", dataset)
+    if folder.is_dir():
+        inner = folder / "data"
+        return minari.MinariDataset(inner if inner.exists() else folder)
+    try:
+        return minari.load_dataset(str(dataset))
+    except FileNotFoundError:
+        known = minari.list_local_datasets()
+        hint = did_you_mean(str(dataset), known) or f"minari download {dataset}"
+        raise InputError("dataset", dataset, f"is not on this disk; {hint}") from None
 
 
 def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:
@@ -77,9 +73,6 @@ def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:
     column = reader.column(given if reader.width else [reader.read(each) for each in given])
     reward = np.asarray(episode.rewards, dtype=np.float64)
     ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
-    if {len(column) - 1, ended.size, cut.size} != {reward.size}:
-        found = f"{len(column)} observations for {reward.size} rewards"
-        raise ValueError(f"episode {episode.id} has {found}")
     if not (np.isfinite(column).all() and (np.abs(reward) <= LARGEST_REWARD).all()):
         raise ValueError(f"episode {episode.id} has numbers that are not finite")
     cut[-1:] |= ~ended[-1:]

@@ -18,7 +18,7 @@ import numpy as np
 from retvar.experience.moves import describe_error
 from retvar.experience.observations import ObservationReader
 from retvar.mdp import Policy
-from retvar.simulation.streams import uniforms
+from retvar.simulation.streams import draws
 from retvar.support.arguments import array, indices
 from retvar.support.errors import InputError
 from retvar.support.format import literal
@@ -86,19 +86,15 @@ def _validating(space: Any) -> Selector:
     from gymnasium.spaces import Box, Discrete
 
     numbered = isinstance(space, Discrete)
-    allowed = range(int(space.start), int(space.start + space.n)) if numbered else space
+    numbers = range(int(space.start), int(space.start + space.n)) if numbered else ()
 
     def valid(action: Any) -> Any:
-        given = action
-        if numbered:
-            one = np.asarray(action)
-            given = one.item() if one.size == 1 and one.dtype.kind in "iu" else None
-        elif isinstance(space, Box):
-            with suppress(TypeError, ValueError):
-                given = np.asarray(action, dtype=space.dtype)
-        if given not in allowed:
+        if type(action) is int and action in numbers:  # what the space would say, faster
+            return action
+        given = np.asarray(action, dtype=space.dtype) if isinstance(space, Box) else action
+        if given not in space:
             raise InputError("action", literal(action), f"the policy must return one of {space}")
-        return given
+        return int(given) if numbered else given
 
     return valid
 
@@ -119,7 +115,7 @@ def _random_numbers(seed: int, i: int) -> Iterator[float]:
     """Random numbers in [0, 1) of environment i."""
     for first in itertools.count(0, BLOCK):
         block = np.empty((1, BLOCK))
-        uniforms(np.uint64(seed), i, first, block)
+        draws(np.uint64(seed), i, first, False, block)
         yield from block[0].tolist()
 
 

@@ -17,6 +17,28 @@ log = logging.getLogger("retvar")
 MOST_STATES = 10_000_000
 
 
+class Holds(NamedTuple):
+    """What a column may hold: how it is cast, which entries are wrong, and words for both."""
+
+    cast: str
+    wrong: str
+    reason: str
+    need: str
+
+
+WHEN = "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say day_first=True"
+TRUTHS = "true and false, or 0 and 1; write 0 in place of blanks"
+FINITE = "{0} IS NULL OR NOT isfinite({0})"
+HOLDS = {
+    "number": Holds("number", FINITE, "is missing or not finite", "numbers"),
+    "probability": Holds("number", "{0} IS NULL", "is missing", "numbers"),
+    "flag": Holds("flag", "{0} IS NULL", "is neither true nor false", TRUTHS),
+    "label": Holds("label", "{0} IS NULL", "is missing", "one number or text"),
+    "id": Holds("id", "{0} IS NULL", "is missing", "one number or text"),
+    "time": Holds("time", "{0} IS NULL", "is missing or no time", WHEN),
+}
+
+
 class Role(NamedTuple):
     """What a column must hold, and where it is found by its name without being named.
 
@@ -36,13 +58,6 @@ ROLES = {  # in the order in which their entries are judged
     "target": Role("probability"), "behaviour": Role("probability"),
     "episode": Role("id", "always"), "entity": Role("id", "always"),
     "action": Role("label", "default"), "time": Role("time"),
-}  # fmt: skip
-NEEDS = {
-    "label": "one number or text", "id": "one number or text",
-    "number": "numbers", "probability": "numbers",
-    "flag": "true and false, or 0 and 1; write 0 in place of blanks",
-    "time": "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say "
-            "day_first=True",
 }  # fmt: skip
 
 
@@ -121,7 +136,7 @@ def _column(
 
 def _wrong(table: Table, name: str, shown: Any, holds: str) -> InputError:
     """The error for a column that holds something else."""
-    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {NEEDS[holds]}")
+    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {HOLDS[holds].need}")
 
 
 def _find_states(table: Table, roles: Roles, state: Any, next_state: Any) -> bool:
@@ -161,49 +176,38 @@ def _refuse_conflicts(r: Roles, policy: bool) -> None:
 
 def _find_kind(table: Table, roles: Roles, several: bool, states: Any) -> None:
     """Find what the states are; of several columns, observations, or labels that are tuples."""
-    columns = [*roles.state, *roles.next_state]
-    kinds = {table.kind(name) for name in columns}
-    numeric = kinds <= NUMBERS or (table.text and "text" in kinds)
+    found = {name: _seen(table, name) for name in (*roles.state, *roles.next_state)}
+    seen = set(found.values())
     if states is None and not several:
         roles.states = table.metadata.get("states")
     elif states not in (None, "labels"):
-        if several or not arguments.is_integer(states) or states < 1:
-            remedy = "must be how many there are in one column, or 'labels'"
+        if several or not arguments.is_integer(states) or states < 1 or "text" in seen:
+            remedy = "must be how many there are in one column of numbers, or 'labels'"
             raise InputError("states", literal(states), remedy)
         roles.states = int(states)
     if roles.states is not None:
-        if not numeric:
-            raise _wrong(table, columns[0], table.types[columns[0]], "number")
         return
-    if kinds & NUMBERS and not kinds <= NUMBERS and not several:
-        shown = listed(table.types[name] for name in columns)
-        raise InputError(f"columns {listed(columns)}", shown, "must be of one kind")
-    facts = {name: table.facts(name) for name in columns}
-    if states == "labels":
-        roles.kind = "label"
-    elif several:
-        roles.kind = _kind_of_several(table, facts)
-    else:
-        roles.kind = _kind_of_one(numeric, list(facts.values()))
-
-
-def _kind_of_one(numeric: bool, facts: list[Any]) -> str:
-    """States where all are whole numbers, observations where some are fractions, or labels."""
-    if not numeric or any(f.numbers < f.present for f in facts):
-        return "label"
-    if any(f.fractions for f in facts):
-        return "vector"
-    other = any(f.codes or f.least < 0 or f.most >= MOST_STATES for f in facts)
-    return "label" if other else "number"
-
-
-def _kind_of_several(table: Table, facts: dict[str, Any]) -> str:
-    """Observations where all columns hold numbers, otherwise labels."""
-    readable = [name for name in facts if table.kind(name) in {*NUMBERS, "text"}]
-    words = [name for name, f in facts.items()
-             if name not in readable or (f.present and 2 * f.numbers <= f.present)]  # fmt: skip
-    fractions = [name for name, f in facts.items() if f.fractions and name not in words]
-    if fractions and words:
+    fractions = [name for name, holds in found.items() if holds == "fraction"]
+    if several and fractions and seen & {"text", "word"}:
         remedy = "has fractions beside columns of text; bin or leave out the numbers, or number "
         raise InputError("state", listed(fractions), f"{remedy}the text")
-    return "label" if words else "vector"
+    if "text" in seen and len(seen) > 1 and not several:
+        raise InputError(f"columns {listed(found)}", listed(seen), "must be of one kind")
+    if states == "labels" or seen & {"text", "word"}:
+        roles.kind = "label"
+    elif several or fractions:
+        roles.kind = "vector"
+    elif "code" in seen:
+        roles.kind = "label"
+
+
+def _seen(table: Table, name: str) -> str:
+    """What the first rows hold: whole numbers, fractions, codes, words, or a type of text."""
+    kind, facts = table.kind(name), table.facts(name)
+    if kind not in NUMBERS and not (kind == "text" and table.text):
+        return "text"
+    if facts.numbers < facts.present:
+        return "word"
+    if facts.fractions:
+        return "fraction"
+    return "code" if facts.codes or facts.least < 0 or facts.most >= MOST_STATES else "whole"

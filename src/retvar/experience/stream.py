@@ -52,7 +52,6 @@ class Counts:
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
     missing_rewards: Counter[Any] = field(default_factory=Counter)
     """Rows without a reward, by state; None where the state is missing, too."""
-    ends_left_out: int = 0  #: rows left out that say that an episode ends there
     unmarked_ends: Counter[str] = field(default_factory=Counter)
     """Rows marked truncated because the next row does not continue them, by reason."""
     out_of_bounds: int = 0  #: observations outside the bounds, clipped to them
@@ -182,6 +181,7 @@ class Experience(Shown):
     pairs: bool = False  #: whether its states are pairs of a state and an action
     command: str = ""  #: the command line that opened it, for reports
     counts: Counts = field(default_factory=Counts)
+    acted: Moves | None = None  #: rows with actions that were read
     _table: Moves | None = field(default=None, repr=False, init=False)
 
     def moves(self, progress: Callable[[int], None] | None = None) -> Moves:
@@ -204,12 +204,12 @@ class Experience(Shown):
                     self.counts.count(chunk)
                 if progress is not None:
                     progress(self.counts.transitions)
-            self._refuse_losses()
+            found = self.counts
+            refused = self.is_log and not self.force and found.transitions
+            if refused and found.lost > MOST * found.rows:
+                why = f"{reasons(+found.rejected)}; {remedy(found)}; force=True uses the rest"
+                raise InputError("rows", f"{found.lost:,} of {found.rows:,} left out", why)
         return self._table
-
-    def keep(self, moves: Moves) -> None:
-        """Take a table for what was read, so that it can be saved."""
-        self._table = self._table or moves
 
     def chunks(self) -> Generator[Chunk]:
         """Yield the stream in chunks of transitions, and count them in `counts`.
@@ -224,17 +224,6 @@ class Experience(Shown):
         for chunk in given:
             self.counts.count(chunk)
             yield chunk
-
-    def _refuse_losses(self) -> None:
-        """Raise an error if more than half of the rows of a log were left out."""
-        found = self.counts
-        if not self.is_log or self.force or not found.transitions:
-            return
-        if found.lost > MOST * found.rows:
-            raise InputError(
-                "rows", f"{found.lost:,} of {found.rows:,} left out",
-                f"{reasons(+found.rejected)}; {remedy(found)}; force=True uses the rest",
-            )  # fmt: skip
 
     @property
     def warnings(self) -> list[str]:
@@ -297,16 +286,15 @@ class Experience(Shown):
         """
         path = parquet_path(path)
         try:
-            self.moves()
+            _ = self.acted or self.moves()
         finally:
-            if self._table:
+            if table := self.acted or self._table or Moves():
                 about = {name: getattr(self, name) for name in ABOUT}
                 known = {name: x for name, x in about.items() if x is not None}
                 text = json.dumps({"own": True, **known}, default=_simple)
                 actions = None if self.actions is None else [str(each) for each in self.actions]
-                table = self._table
                 write_with(path, lambda file: table.write(file, text, actions))
-        if not self._table:
+        if not table:
             raise InputError("experience", self.name, "has no transitions; nothing is written")
 
 

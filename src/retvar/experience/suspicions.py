@@ -28,16 +28,13 @@ NO_NEXT_ACTION = "no next action"
 DUPLICATE = "duplicate row"
 MANY = 0.05  # share of rows whose loss is warned of
 MANY_REWARDS = 0.01  # share of rewards whose loss is warned of
-FEW_ENDS = 0.02  # share of ends whose loss matters
-MORE = 1.5  # times as many ends among rows left out as among all
-CHANCE = 1e-6  # probability of a false warning
 OFTEN, LEAST = 0.01, 3  # share, and number, of rows from which on ids alternate, or times go back
 
 
 def doubts(counts: Counts) -> list[str]:
     """Warnings about what was counted in a log."""
     rows, lost, missing = count(counts.rows, "row"), counts.lost, counts.missing_rewards.total()
-    ends, broken = counts.ends + counts.ends_left_out, counts.unmarked_ends[MISMATCH]
+    broken = counts.unmarked_ends[MISMATCH]
     kept = "left out" if counts.rejected[DUPLICATE] else "kept"
     found = [
         (lost > MANY * counts.rows,
@@ -46,9 +43,6 @@ def doubts(counts: Counts) -> list[str]:
         (0 < missing >= MANY_REWARDS * counts.rows,
          f"rewards are missing in {missing:,} of {rows} ({counts.where_missing}), and rarely at "
          "random: values there and before are biased"),
-        (_ends_are_lost(counts),
-         f"{counts.ends_left_out:,} of {count(ends, 'end')} are among the {count(lost, 'row')} "
-         "left out: values of states before an end are biased; correct these rows"),
         (broken > MANY * max(counts.transitions, 1),
          f"after {broken:,} of {count(counts.transitions, 'row')} the next row does not go on in "
          f"the next state: {_order_remedy(counts)}"),
@@ -62,28 +56,15 @@ def doubts(counts: Counts) -> list[str]:
     return [*counts.suspicions, *(text for holds, text in found if holds), *coverage]
 
 
-def _ends_are_lost(counts: Counts) -> bool:
-    """Whether rows at ends are left out more often than others, and not by chance."""
-    from scipy.stats import hypergeom
-
-    ends = counts.ends + counts.ends_left_out
-    lost = counts.lost - counts.rejected[NO_NEXT] - counts.rejected[NO_NEXT_ACTION]
-    rows, left_out = counts.transitions + lost, counts.ends_left_out
-    if not 0 < left_out > FEW_ENDS * ends or left_out * rows < MORE * ends * lost:
-        return False
-    return bool(hypergeom.sf(left_out - 1, rows, ends, lost) < CHANCE)
-
-
 def remedy(counts: Counts) -> str:
     """What to do about the most common reason of rows left out."""
     if counts.suspicions:
         return counts.suspicions[0]
     commonest = max(counts.rejected, key=lambda reason: counts.rejected[reason], default="")
-    if commonest == NO_NEXT:
-        return f"{_order_remedy(counts)}; or name the column next_state="
-    if commonest == NO_NEXT_ACTION:
-        return "action values need the row that follows; estimate without actions to use all"
-    return "correct these rows"
+    return {
+        NO_NEXT: f"{_order_remedy(counts)}; or name the column next_state=",
+        NO_NEXT_ACTION: "estimate without actions, which need the row that follows, to use all",
+    }.get(commonest, "correct these rows")
 
 
 def _order_remedy(counts: Counts) -> str:
@@ -125,7 +106,7 @@ def _goes_back(table: Table, roles: Roles, name: str) -> bool:
     dates = kind == "time" or (kind == "text" and not facts.numbers)
     if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
         return False  # numbers may be a duration
-    value = table.time(name, dates)
+    value = table.sql(name, dates).time
     keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each)
     missing = table.work.one(f"SELECT count(*) - count({value}) FROM retvar_first")
     return not missing and _often(table, roles, value, "x < before", not dates, keys or "0")

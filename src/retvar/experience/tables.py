@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,11 +67,12 @@ class Table:
         """``whole``, ``number``, ``flag``, ``text``, ``time``, ``nested`` or ``other``."""
         return next((k for k, form in KINDS.items() if re.match(form, self.types[column])), "other")
 
-    def sql(self, column: str) -> Any:
+    def sql(self, column: str, dates: bool = False) -> Any:
         """SQL for a column as what a role needs; NULL where a value is nothing of that kind.
 
         A `whole` number may not be written as 010, one with `codes` may; a `label` is text that is
-        equal for equal labels: 1.0 is 1. An `id` is compared as it is.
+        equal for equal labels: 1.0 is 1. An `id` is compared as it is. A `time` is a number that
+        orders times; `dates` become nanoseconds of UTC.
         """
         kind, name = self.kind(column), quoted(column)
         label, number = f"CAST({name} AS VARCHAR)", f"CAST({name} AS DOUBLE)"
@@ -96,23 +96,19 @@ class Table:
             label = f"coalesce(CAST({codes} AS VARCHAR), CAST({number} AS VARCHAR))"
             label = f"CASE WHEN NOT isnan({number}) THEN {label} END"
         whole = f"CASE WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
-        return SimpleNamespace(
-            id=name, text=plain, number=number, codes=codes, flag=flag, label=label,
-            whole=whole if kind == "text" else codes,
-            finite=f"CASE WHEN isfinite({number}) THEN {number} END",
-        )  # fmt: skip
-
-    def time(self, column: str, dates: bool) -> str:
-        """A column of times as a number that orders them; dates become nanoseconds of UTC."""
-        sql, kind = self.sql(column), self.kind(column)
+        finite = f"CASE WHEN isfinite({number}) THEN {number} END"
+        time = codes if kind == "whole" else finite
         if kind == "time":
-            return f"epoch_ns({sql.id}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
-        if dates and self.reading.day_first:
+            time = f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
+        elif dates and self.reading.day_first:
             forms = ", ".join(map(text_literal, DAY_FIRST))
-            return f"epoch_ns(try_strptime({sql.text}, [{forms}]))"
-        if dates:
-            return f"epoch_ns(TRY_CAST({sql.text} AS TIMESTAMP_NS))"
-        return str(sql.codes if kind == "whole" else sql.finite)
+            time = f"epoch_ns(try_strptime({plain}, [{forms}]))"
+        elif dates:
+            time = f"epoch_ns(TRY_CAST({plain} AS TIMESTAMP_NS))"
+        return SimpleNamespace(
+            id=name, text=plain, number=number, codes=codes, flag=flag, label=label, finite=finite,
+            whole=whole if kind == "text" else codes, time=time,
+        )  # fmt: skip
 
     def facts(self, column: str) -> Any:
         """What the first rows hold: how many numbers, fractions, codes such as 010."""
@@ -132,17 +128,13 @@ class Table:
 
 
 def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
-    """Open files, or a table in memory, which is registered in the database.
-
-    >>> open_table({"state": [0, 1], "reward": [1.0, 2.0]}, Workspace(), Reading()).types
-    {'state': 'BIGINT', 'reward': 'DOUBLE'}
-    """
+    """Open files, or a table in memory, which is registered in the database."""
     given = [source] if isinstance(source, str | Path) else source
     if isinstance(given, list | tuple):
         found = _files(given, work, reading)
     else:
         found = Table("the table", work, reading, ["retvar_table"])
-        found.metadata = json.loads(_registered(source, work).get(b"retvar", b"{}"))
+        _register(source, work)
     work.source = found.name
     first = f"SELECT * FROM {found.parts[0]}"
     found.types = {row[0]: row[1] for row in work.all(f"DESCRIBE {first}")}
@@ -155,21 +147,18 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
     return found
 
 
-def _registered(source: Any, work: Workspace) -> dict[bytes, bytes]:
-    """Register a table in memory as ``retvar_table``; return the metadata it has."""
+def _register(source: Any, work: Workspace) -> None:
+    """Register a table in memory as ``retvar_table``."""
     if isinstance(source, Mapping):
         source = _frame(source)
     elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
         source = source.rename(columns=str)
     elif not (hasattr(source, "columns") or hasattr(source, "schema")):
         raise InputError("source", type(source).__name__, SOURCE)
-    columns = getattr(source, "column_names", getattr(source, "columns", ()))  # of any library
-    _refuse_twice(map(str, columns), "the table")
     try:
         work.db.register("retvar_table", source)
     except Exception as error:  # a frame may hold anything
         raise InputError("source", type(source).__name__, f"cannot be read: {error}") from None
-    return getattr(getattr(source, "schema", None), "metadata", None) or {}
 
 
 def _frame(columns: Mapping[Any, Any]) -> Any:
@@ -250,20 +239,12 @@ def _csv(path: Path, work: Workspace, reading: Reading) -> str:
         raise InputError("source", name, "has no rows")
     if not names or "" in names:
         raise InputError(f"header of {name}", head[:80], "must hold names of columns")
-    _refuse_twice(names, name)
     columns = ", ".join(f"{text_literal(each)}: 'VARCHAR'" for each in names)
     return (
         f"read_csv({_name(path)}, header = true, auto_detect = false, delim = "
         f"{text_literal(sign)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
         f"nullstr = {NULLS}, store_rejects = true, rejects_limit = 0)"
     )
-
-
-def _refuse_twice(names: Iterable[str], name: str) -> None:
-    """Refuse names of columns that occur twice; case does not tell them apart."""
-    twice = [each for each, times in Counter(map(str.casefold, names)).items() if times > 1]
-    if twice:
-        raise InputError("columns", listed(twice), f"occur in {name} more than once; rename them")
 
 
 def torn_lines(work: Workspace) -> list[int]:
