@@ -25,7 +25,6 @@ NAMES = {
     "vtd": ("value", "variance", "second_moment"),
     "centred": ("value", "variance", "mean"),
 }
-AT_START = {"value": "value", "initial_variance": "variance", "initial_mean": "mean"}
 
 
 # ------------------------------------------------------------------------ what should come out
@@ -123,14 +122,10 @@ def life_of(case: Case, learner: rv.Learner, run: int) -> Life:
 
 def starts_of(case: Case, number: int, run: int, data: Any) -> dict:
     """Initial values of a run; random ones as recorded at moment 0."""
-    found = {}
-    for name, recorded in AT_START.items():
-        given = getattr(case.learners[number], name, None)
-        if isinstance(given, rv.PerRun):
-            found[name] = np.asarray(given.values)[run]
-        if isinstance(given, rv.Noisy):
-            found[name] = data[recorded].values[run, number, 0]
-    return found
+    given = case.learners[number].value
+    if isinstance(given, rv.PerRun):
+        return {"value": np.asarray(given.values)[run]}
+    return {"value": data.value.values[run, number, 0]} if isinstance(given, rv.Noisy) else {}
 
 
 def truth_of(case: Case, learner: rv.Learner, value: Any = None) -> tuple:
@@ -285,11 +280,11 @@ def learners_of(
 ) -> rv.Learner:
     """A learner of this sort; `sizes` says how many weights its nodes have, None: one per state."""
 
-    def initial(node: str, vtd: bool = False) -> Any:
+    def initial(node: str) -> Any:
         size = states if sizes is None else sizes[node]
-        forms = ["zero", "table", "per run"]
-        if sizes is None:
-            forms += ["number"] + ["noisy"] * (node == "value" or not vtd)
+        forms = ["zero", "table"] + ["number"] * (sizes is None)
+        if node == "value":
+            forms += ["per run"] + ["noisy"] * (sizes is None)
         form = draw(st.sampled_from(forms))
         return {
             "zero": 0.0,
@@ -310,7 +305,7 @@ def learners_of(
         "kappa_bar": kappas[2],
         "estimand": sort.estimand,
         "value": initial("value"),
-        "initial_variance": initial("variance", method == "vtd"),
+        "initial_variance": initial("variance"),
         "learn_value": sort.learn_value,
         "gamma": draw(st.sampled_from([None, None, 0.5, rng.uniform(0, 0.95, states)])),
         "lam": draw(st.sampled_from([None, None, 1.0, rng.random(states)])),
@@ -385,7 +380,7 @@ def cases(draw: Any, longest: int = 40) -> Case:
         "step_sizes": draw(mostly),
         "rmse": draw(mostly),
     }
-    noise = any(isinstance(getattr(d, f, None), rv.Noisy) for d in learners for f in AT_START)
+    noise = any(isinstance(d.value, rv.Noisy) for d in learners)
     if not noise and draw(st.booleans()):
         record["states"] = rng.permutation(n)[: rng.integers(1, n + 1)].tolist()
     seed = draw(st.integers(0, 2**64 - 1))

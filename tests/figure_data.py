@@ -255,7 +255,7 @@ SWEEPS = {
     "many domains": {"domains": 12, "second": GRID[::3]},
     "few steps": {"first": [0.1, 0.2], "second": [0.1]},
 }
-SWEPT = ("sensitivity_curves", "sweep_heat_map", "comparison")
+SWEPT = ("sensitivity_curves", "comparison")
 LONG = {"source": "gymnasium:" + "Long" * 40, "policy": "module.with.long.name:function"}
 ODD = {
     "lake": lambda: grid(cells=LAKE),

@@ -65,21 +65,24 @@ def _arrays() -> dict[str, np.ndarray]:
         return dict(found)
 
 
+@cache
+def stored_simulation(name: str) -> xarray.Dataset:
+    """The stored data of a simulation, in double precision."""
+    variables, attrs = {}, {}
+    for key, values in _arrays().items():
+        simulation, variable, *dims = key.split(":")
+        if simulation == name and variable == "attrs":
+            attrs = dict(zip(("runs", "window"), values.tolist(), strict=True))
+        elif simulation == name:
+            real = values.dtype == np.float32
+            variables[variable] = (dims, values.astype(np.float64) if real else values)
+    coords = {"learner", "step", "episode", "state", "alpha", "alpha_bar"} & set(variables)
+    return xarray.Dataset(variables, attrs=attrs).set_coords(coords)
+
+
 def stored(experiment: Experiment) -> Data:
-    """The stored data of an experiment, in double precision."""
-    found = {}
-    for simulation in experiment.simulations:
-        variables, attrs = {}, {}
-        for key, values in _arrays().items():
-            name, variable, *dims = key.split(":")
-            if name == simulation.name and variable == "attrs":
-                attrs = dict(zip(("runs", "window"), values.tolist(), strict=True))
-            elif name == simulation.name:
-                real = values.dtype == np.float32
-                variables[variable] = (dims, values.astype(np.float64) if real else values)
-        coords = {"learner", "step", "episode", "state", "alpha", "alpha_bar"} & set(variables)
-        found[simulation.name] = xarray.Dataset(variables, attrs=attrs).set_coords(coords)
-    return found
+    """The stored data of an experiment."""
+    return {each.name: stored_simulation(each.name) for each in experiment.simulations}
 
 
 # ---------------------------------------------------------------------- wrong data

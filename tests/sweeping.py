@@ -5,6 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from retvar.cli import main
 from retvar.sweep import CellSize, Domain, Learners, Local, Sweep, run
 from retvar.sweep.plan import Plan
 
@@ -45,6 +46,21 @@ def process(sweep: Sweep, out: Path, log: Path):
     context.set_forkserver_preload(["tests.sweepwarm"])
     arguments = (sweep.to_dict(), str(out), str(log))
     started = context.Process(target=run_logged, args=arguments)
+    started.start()
+    return started
+
+
+def run_command(words: list[str], folder: str) -> None:
+    """Run a command line in this process."""
+    os.chdir(folder)
+    main(words, prog_name="retvar")
+
+
+def command(words: list[str], folder: Path):
+    """Start a process that runs a command line in a folder."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.sweepwarm"])
+    started = context.Process(target=run_command, args=(words, str(folder)))
     started.start()
     return started
 

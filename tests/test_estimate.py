@@ -247,7 +247,6 @@ def test_an_off_policy_log_gives_estimates_of_the_target_policy(tmp_path, estima
     assert_allclose(attrs["effective_sample_size"], rho.sum() ** 2 / (rho**2).sum())
     assert attrs["largest_ratio"] == rho.max()
     assert ("observed" in found.data) == (estimand == "off_policy_return")
-    assert "importance ratios: the largest is" in found.summary()
 
 
 def test_a_chunk_in_which_all_ratios_are_one_is_no_fair_sample_of_returns():
@@ -506,7 +505,6 @@ def test_resuming_continues_regions_ratios_and_counts(tmp_path, kind):
     whole, later = resumed(tmp_path, *opened, **({} if how else {"by": "td"}))
     assert whole.data.attrs["rejected"] == later.data.attrs["rejected"] == 2
     assert_same_estimates(whole, later)
-    assert "left out: 2 × reward is missing or not finite" in later.summary()
 
 
 def test_an_environment_is_resumed_with_its_labels(tmp_path):
@@ -583,7 +581,6 @@ def test_the_check_does_not_take_truncation_for_termination(env, gamma):
     if env == "MountainCar-v0":
         assert checked.lacking > 0.1
         assert_allclose(checked.data["check_mean"].values[:5], -20, atol=0.5)
-        assert "of each return was cut off" in checked.summary()
 
 
 def test_a_check_with_other_experience_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import matplotlib
@@ -20,9 +21,10 @@ from matplotlib.text import Text
 import retvar as rv
 from retvar import plots
 from retvar.plots import graph, lines, maps, panels, states, style
-from retvar.plots.calibration import Samples, bands_of, checked, deviations_of, observed_samples
-from retvar.plots.comparison import error_lines, load_errors
+from retvar.plots.comparison import DEFAULTS, error_lines
+from retvar.plots.estimates import Samples, bands_of, checked, deviations_of, observed_samples
 from retvar.sweep import bootstrap_interval, compare
+from retvar.sweep.run_errors import errors_of
 from tests import figure_data as fd
 from tests.figure_data import LAKE, METHODS, RATIOS, alone, grid, regions, samples, sweep, table
 
@@ -311,9 +313,9 @@ def test_errors_of_the_value_have_the_best_step_of_each_state():
     labels = [f"vtd error={ratio:g} ᾱ=0.01" for ratio in RATIOS]
     np.testing.assert_allclose(best["mean"].T, data.variance_window.sel(learner=labels))
     assert (best.step == 0.01).all()
-    ratio, least, step = lines.least_error(data, "vtd")
-    assert ratio.tolist() == RATIOS
-    assert step.tolist() == [0.01] * 4
+    least = lines.least_error(data, "vtd")
+    assert least.ratio.values.tolist() == RATIOS
+    assert least.alpha_bar.values.tolist() == [0.01] * 4
     np.testing.assert_allclose(least, data.variance_window_mse.sel(learner=labels).sum("state"))
     assert titles(plots.value_error_spread(data, RATIOS)) == ["s0", "s1", "s2", "s3", "s4"]
 
@@ -330,8 +332,8 @@ def test_divergence_is_marked_above_with_how_many_runs():
 
 
 def direct_line(data, **how):
-    loaded = load_errors(data, "algorithm", None, **how)
-    (found,) = error_lines(loaded, "alpha", "algorithm")[0].values()
+    errors = errors_of(data, replace(DEFAULTS, **how))
+    (found,) = error_lines(errors, "alpha", "algorithm")[0].values()
     return found["Direct"]
 
 
@@ -366,25 +368,6 @@ def test_runs_that_diverged_are_marked_and_leave_gaps():
     assert "runs diverged" in text_of(figure)
 
 
-def test_maps_share_a_scale_and_the_best_cell_has_a_star():
-    figure = plots.sweep_heat_map(sweep(lambdas=[0.5]), y="alpha_bar")
-    found = figure.axes[:3]
-    assert titles(figure)[:3] == ["direct", "VTD", "centred"]
-    assert len({ax.collections[0].norm.vmin for ax in found}) == 1
-    for ax in found:
-        assert [(x.get_xdata()[0], x.get_ydata()[0]) for x in by_gid(ax, "best")] == [(4, 4)]
-    cells = [np.asarray(ax.collections[0].get_array()) for ax in found]
-    np.testing.assert_allclose(cells[1] / cells[0], 2.0, rtol=0.05)
-
-
-def test_every_lambda_has_a_best_of_its_own():
-    for ax in plots.sweep_heat_map(sweep(second=fd.GRID[::3])).axes[:3]:
-        assert [line.get_ydata()[0] for line in by_gid(ax, "best")] == [0, 1, 2, 3]
-    rows = plots.sweep_heat_map(sweep(lambdas=[0.0, 1.0]), y="alpha_bar")
-    both = [f"{m}, λ = {x}" for x in (0, 1) for m in ("direct", "VTD", "centred")]
-    assert titles(rows)[:6] == both
-
-
 @pytest.mark.parametrize(
     ("values", "labels"),
     [
@@ -403,7 +386,7 @@ def test_ticks_are_short_and_distinct(values, labels):
 
 def test_points_are_the_ratios_of_the_comparison_in_the_colour_of_the_winner():
     found = compare(sweep(domains=12, runs=12, lambdas=[0.0, 1.0], second=[0.1]))
-    for k, ax in enumerate(plots.comparison(found, settings=["best"]).axes):
+    for k, ax in enumerate(plots.comparison(found).axes[:3]):
         ratios = found.data.ratio.sel(settings="best", domain="all").isel(pair=k).values
         np.testing.assert_allclose([p.get_xdata()[0] for p in by_gid(ax, "ratio")], ratios)
         if k != 1:
@@ -414,8 +397,7 @@ def test_points_are_the_ratios_of_the_comparison_in_the_colour_of_the_winner():
 @pytest.mark.parametrize("reach", [1.0, 1.1, 1.25, 1.45, 1.6, 1.75, 1.9, 2.4, 4.0, 9.0, 25.0, 1e9])
 def test_ratios_have_a_scale_on_both_sides_of_one(reach):
     """At least three ticks, whatever the range; their labels apart from each other."""
-    data = fd.ratios(reach, label="a domain with a long name, number ")
-    figure = drawn(plots.comparison(data, settings=["best"], resamples=100))
+    figure = drawn(plots.comparison(fd.ratios(reach), resamples=100))
     renderer = figure.canvas.get_renderer()
     for ax in figure.axes:
         low, high = ax.get_xlim()

@@ -392,7 +392,6 @@ REFUSALS = [
     ({"reward": [math.nan, math.nan, 1.0], "terminated": [True] * 3}, {}, "rows"),
     ({"state": [], "reward": [], "terminated": [], "b": [], "p": []}, {}, "source"),
     ({"state": [0, 1]}, {}, "columns"),
-    ({"Reward": [1.0] * 3}, {}, "columns"),
 ]
 
 

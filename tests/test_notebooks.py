@@ -135,17 +135,6 @@ def test_names_that_people_gave_are_escaped():
         assert "<b>&x;</b>" in tree.text, thing
 
 
-# ---------------------------------------------------------------------- figures
-
-
-def test_the_figures_of_an_estimate_are_shown_one_below_the_other():
-    data = rv.estimate(two_states(["rain", "sun"], times=200), gamma=0.9).data
-    figures = rv.plots.estimate_figures(data)
-    tree = Tree(figures._repr_html_())
-    assert tree.texts == [name.replace("_", " ") for name in figures]
-    assert tree.tags.count("img") == len(figures) > 1
-
-
 # ---------------------------------------------------------------------- in a kernel
 
 

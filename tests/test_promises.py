@@ -21,7 +21,8 @@ import xarray
 
 import retvar as rv
 from retvar.support import cache, files
-from tests.sweeping import process, small
+from tests.oracle import SOAK
+from tests.sweeping import command, process, small
 
 SOURCE = Path(rv.__file__).parent
 
@@ -154,7 +155,7 @@ def test_two_runs_of_a_sweep_that_are_killed_end_with_the_same_digest(tmp_path):
     """Nothing is half-written, and no lock is held by the dead."""
     sweep, out, rng = small(), tmp_path / "out", random.Random(0)
     whole = rv.sweep.run(sweep, tmp_path / "whole", rv.sweep.Local(threads=1))
-    for _ in range(3):
+    for _ in range(25 if SOAK else 3):
         both = [process(sweep, out, tmp_path / "log") for _ in range(2)]
         time.sleep(rng.uniform(0.05, 0.4))
         for one in both:
@@ -164,6 +165,73 @@ def test_two_runs_of_a_sweep_that_are_killed_end_with_the_same_digest(tmp_path):
             found = rv.sweep.status(rv.sweep.Store.open(out))
             assert (found.damaged, found.running) == ((), 0)
     assert rv.sweep.run(sweep, out, rv.sweep.Local(threads=1)).digest == whole.digest
+
+
+WRITING = {  # the commands that write
+    "estimate": "estimate log.csv --gamma 0.9 --out out",
+    "reproduce": "reproduce chain-mdp chain-frozen-value --runs 2 --out out",
+    "draw": "draw complex-mdp out/a.png",
+    "solve": "solve chain --plot out/a.svg",
+    "curve": "curve chain --alpha 0.1 --steps 50 --plot out/a.pdf",
+    "frontier": "frontier chain --out out/a.json --plot out/a.png",
+    "sweep run": "sweep run sweep.toml --threads 1 --out out",
+    "sweep collect": "sweep collect swept --out out/a.nc",
+    "sweep plot": "sweep plot swept --out out/a.png",
+    "sweep compare": "sweep compare swept --plot out/a.png",
+}
+SPEC = """
+runs = 8
+steps = 40
+domains = [{ random = { states = 4 }, seeds = [1, 2, 3] }]
+learners = [{ method = ["direct", "vtd"], alpha = [0.05, 0.4] }]
+cell = { learners = 1, runs = 2 }
+"""
+
+
+def place_for(words, folder: Path):
+    """A folder with what a command reads; starts the command there."""
+    (folder / "out").mkdir(parents=True)
+    rows = (f"{k % 3},{k % 5},{int(k % 7 == 6)}\n" for k in range(2_000))
+    (folder / "log.csv").write_text("state,reward,terminated\n" + "".join(rows))
+    (folder / "sweep.toml").write_text(SPEC)
+    if "swept" in words:
+        rv.sweep.run(folder / "sweep.toml", folder / "swept", rv.sweep.Local(threads=1))
+    return lambda: command(words, folder)
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in (folder / "out").rglob("*") if path.is_file()]
+    paths = [p for p in paths if not files.is_temporary(p) and "lock" not in p.name + p.parent.name]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.skipif(not SOAK, reason="in make nightly")
+@pytest.mark.parametrize("name", WRITING)
+def test_a_killed_command_leaves_whole_files_and_the_next_finishes(name, tmp_path):
+    """Five kills at random times; files with times of day in them only have to be whole."""
+    words, whole, rng = WRITING[name].split(), [], random.Random(0)
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        start, began = place_for(words, folder), time.monotonic()
+        start().join()
+        took = time.monotonic() - began
+        whole.append(written(folder))
+    same = {path for path, data in whole[0].items() if whole[1][path] == data}
+    assert same
+    start = place_for(words, tmp_path / "killed")
+    for _ in range(5):
+        one = start()
+        time.sleep(rng.uniform(0.05, took))
+        one.kill()
+        one.join()
+        found = written(tmp_path / "killed")
+        assert found.keys() <= whole[0].keys()
+        assert all(found[path] == whole[0][path] for path in found.keys() & same)
+        assert all(found.values())
+    last = start()
+    last.join()
+    found = written(tmp_path / "killed")
+    assert found.keys() == whole[0].keys()
+    assert all(found[path] == whole[0][path] for path in same)
 
 
 LISTENS = """

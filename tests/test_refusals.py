@@ -109,7 +109,7 @@ SETTINGS = {
     "alpha": (-0.1, np.nan, "big"), "alpha_bar": (np.inf,), "gamma": (1.2, "0.5", rv.Noisy(0.5)),
     "kappa": (2, None, []), "kappa_bar": (np.nan,), "estimand": ("return",), "learn_value": (1,),
     "value": (np.nan, np.zeros(3, dtype=np.float32), None, 1e160, [0.1] * 3, rv.Noisy(1.0)),
-    "initial_variance": ("x",), "order": (1, 5, 2.0, "4"),
+    "initial_variance": ("x", rv.Noisy(1.0)), "order": (1, 5, 2.0, "4"),
 }  # fmt: skip
 PLACES = [  # field, settings, arguments of online
     ("states, features", {}, {"states": None}),

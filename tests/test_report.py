@@ -12,8 +12,8 @@ import pytest
 
 from retvar import paper
 from retvar.paper import all_experiments
+from retvar.paper.declarations import COLUMNS, Cell
 from retvar.paper.sentences import SENTENCES
-from retvar.paper.table import COLUMNS, Cell
 from tests.html_pages import Page, read_offline
 
 DATA = Path(__file__).parent / "data"

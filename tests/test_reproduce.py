@@ -140,7 +140,7 @@ def test_a_damaged_file_is_named_and_computed_again_only_with_force(tmp_path):
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
-    from retvar.paper.folder import OutputFolder
+    from retvar.paper.reproduce import OutputFolder
 
     with OutputFolder(tmp_path / "a").opened():
         result = small(tmp_path / "a", "nothing")

@@ -159,13 +159,13 @@ def test_a_frozen_value_has_a_variance_of_its_own():
 # ------------------------------------------------------------------------ initial values
 
 
-def initial_values(start, runs=2_000, seed=None, field="value"):
+def initial_values(start, runs=2_000, seed=None):
     """Initial estimates [run, learner, state]."""
-    learners = rv.grid(rv.Direct, alpha=[0.1, 0.2], **{field: start})
+    learners = rv.grid(rv.Direct, alpha=[0.1, 0.2], value=start)
     seed = oracle.fresh_seed() if seed is None else seed
     record = rv.Record(at=[0])
     data = simulate(learners, steps=1, runs=runs, seed=seed, record=record, keep="runs")
-    return data["value" if field == "value" else "variance"].values[:, :, 0]
+    return data.value.values[:, :, 0]
 
 
 def test_noisy_values_are_the_centre_plus_an_error_of_the_size_given():
@@ -187,8 +187,8 @@ def test_noisy_values_are_the_centre_plus_an_error_of_the_size_given():
     assert_allclose(both, sum(parts), atol=1e-14)
 
 
-def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run_and_field():
-    """Up to its size, and for any number of runs; fields have independent errors."""
+def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run():
+    """Up to its size, and for any number of runs."""
     starts = [rv.Noisy(0.0, uniform=1.0), rv.Noisy(0.0, uniform=0.25)]
     found = initial_values(starts, seed=7)
     large, small = found[:, 0], found[:, 1]
@@ -198,14 +198,11 @@ def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run_and_field():
     assert bits(initial_values(starts[0], runs=10, seed=7)) == bits(one[:10])
     assert bits(initial_values(starts[1], seed=7)[:, 0]) == bits(0.25 * one[:, 0])
     assert bits(small) in (bits(large), bits(0.25 * large))  # in the order of the grid
-    other = initial_values(starts[0], seed=7, field="initial_variance")
-    product = (one[:, 0] * other[:, 0]).ravel()  # of mean 0 and variance 1/9
-    assert abs(product.mean()) < 6 / 3 / math.sqrt(product.size)
 
 
 def test_per_run_values_are_used_unchanged_and_can_be_saved():
     table = np.random.default_rng(0).normal(size=(8, 5))
-    learner = rv.VTD(alpha=0.1, value=rv.PerRun(table), initial_variance=rv.Noisy(1.0, uniform=0.5))
+    learner = rv.VTD(alpha=0.1, value=rv.PerRun(table))
     assert from_dict(json.loads(json.dumps(learner.to_dict()))) == learner
     found = initial_values(rv.PerRun(table), runs=6)
     for k in range(2):

@@ -50,7 +50,7 @@ def test_words_equal_integer_arithmetic(rng):
     for seed, run, c in zip(seeds, runs, counters, strict=True):
         assert tuple(map(int, streams.keys(U(seed), run))) == reference.keys(seed, run)
         found = np.empty((2, 5))
-        streams.uniforms(U(seed), run, c, found)
+        streams.draws(U(seed), run, c, False, found)
         expected = [
             [reference.uniform(reference.word(seed, run + r, c + i)) for i in range(5)]
             for r in range(2)
@@ -151,13 +151,13 @@ def test_pairs_of_streams_are_uncorrelated(rng, relation):
 # ------------------------------------------------------------------------ distributions
 
 
-def drawn(rng, fill):
+def drawn(rng, normals):
     """A million numbers (soak: 30 million), half of one run, half from the beginnings of many."""
     count = 15_000_000 if oracle.SOAK else 500_000
     seed, run = int(rng.integers(2**63)), int(rng.integers(2**40))
     long, many = np.empty((1, count)), np.empty((count // 10, 10))
-    fill(U(seed), run, 0, long)
-    fill(U(seed), 0, 0, many)
+    streams.draws(U(seed), run, 0, normals, long)
+    streams.draws(U(seed), 0, 0, normals, many)
     return np.concatenate([long.ravel(), many.ravel()])
 
 
@@ -168,7 +168,7 @@ def test_uniform_numbers_are_uniform(rng):
     P(sup|F̂ − F| > ε) ≤ 2exp(−2Nε²): a million find a bias of 0.003 in any quantile, of 0.0017 in
     the mean.
     """
-    u = drawn(rng, streams.uniforms)
+    u = drawn(rng, normals=False)
     assert u.min() >= 0
     assert u.max() < 1
     for k in range(1, 5):
@@ -183,7 +183,7 @@ def test_normal_numbers_are_normal(rng):
 
     The fourth moment finds a kurtosis off by 0.06, the tail a probability off by a factor of 2.
     """
-    z = drawn(rng, streams.normals)
+    z = drawn(rng, normals=True)
     for k, (mean, variance) in enumerate([(0, 1), (1, 2), (0, 15), (3, 96)], start=1):
         assert abs((z**k).mean() - mean) < STRICT * math.sqrt(variance / z.size), k
     assert distance(z, scipy.stats.norm.cdf) < massart(z.size)

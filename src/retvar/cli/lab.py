@@ -22,7 +22,7 @@ def lab(port: int, no_browser: bool) -> None:
 
     The page is served to this machine alone, under an address that holds a secret. Ctrl-C ends it.
     """
-    from retvar.lab.start import listen, serve
+    from retvar.lab import listen, serve
 
     def ready(url: str) -> None:
         print_result(f"retvar lab: {url}\nOpen the address in a browser here; Ctrl-C ends the lab.")

@@ -30,7 +30,7 @@ RUN: base.Options = {
     **base.JSON,
 }
 COLLECT: base.Options = {
-    "out": (PATH, "FILE.nc, a dataset; or FILE.parquet, a row for each learner on each domain."),
+    "out": (PATH, "FILE.nc, a dataset."),
     "partial": (bool, "Use finished cells only, although others are missing."),
     **base.JSON,
 }
@@ -44,7 +44,6 @@ SELECTION: base.Options = {
 PLOT: base.Options = {
     "out": (PATH, "PNG, SVG or PDF file."),
     "x": (None, "Setting on the x axis."),
-    "y": (None, "Setting on the y axis; draws heat maps instead of curves."),
     **SELECTION,
 }
 COMPARE: base.Options = {
@@ -141,9 +140,8 @@ def collect(folder: Path, out: Path, partial: bool, **args: Any) -> None:
     from retvar.sweep import save
 
     digest = save(_open(folder), out, partial=partial)
-    plain = {"out": str(out), "digest": digest}
     text = "no digest, since cells are missing" if digest is None else f"digest {digest}"
-    base.show(args, plain, f"{out}: {text}")
+    base.show(args, {"out": str(out), "digest": digest}, f"{out}: {text}")
 
 
 def _load(
@@ -172,16 +170,12 @@ def _open(folder: Path) -> Any:
 @sweep.command()
 @FOLDER
 @base.options(PLOT, required=("out",), x="alpha", **CHOSEN)
-def plot(folder: Path, out: Path, x: str, y: str | None, **selection: Any) -> None:
-    """Draw the errors in DIR against one or two settings, with intervals."""
+def plot(folder: Path, out: Path, x: str, **selection: Any) -> None:
+    """Draw the errors in DIR against a setting, with intervals."""
     import retvar as rv
 
     data, how = _load(folder, **selection)
-    if y is None:
-        figure = rv.plots.sensitivity_curves(data, x=x, **how)
-    else:
-        figure = rv.plots.sweep_heat_map(data, x=x, y=y, **how)
-    rv.plots.save(figure, out)
+    rv.plots.save(rv.plots.sensitivity_curves(data, x=x, **how), out)
     base.print_result(f"written: {out}")
 
 

@@ -84,10 +84,7 @@ class Estimate(Shown):
     @cached_property
     def data(self) -> xarray.Dataset:
         """Value, variance and std with intervals, of each state or of the most visited regions."""
-        data = results.dataset(self)
-        data.attrs["self_check"] = str(self.self_check)
-        data.attrs["warnings"] = "\n".join(self.warnings)
-        return data
+        return results.dataset(self)
 
     # ------------------------------------------------------------------ questions
 

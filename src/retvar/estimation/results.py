@@ -43,10 +43,7 @@ LONGEST = 40  # characters of a label
 
 
 def dataset(found: Any) -> xarray.Dataset:
-    """Value, variance and std with their intervals, visits, and observed returns.
-
-    `found` has the experience, the estimator and the monitor, as an estimate has them.
-    """
+    """Value, variance and std of an estimate with their intervals, visits, and observed returns."""
     estimator, monitor = found.estimator, found.monitor
     data = (_by_region if monitor.visits.regions else _by_state)(found)
     data.attrs = _settings(found) | data.attrs
@@ -195,8 +192,10 @@ def _settings(found: Any) -> dict[str, Any]:
         attributes["understood"] = e.understood
     if e.is_log and e.cost:
         attributes["reward"] = e.cost
-    attributes |= {"warnings": "\n".join(warnings(found)), "retvar": __version__}
-    return attributes | ({"actions": 1} if e.pairs else {})
+    if e.pairs:
+        attributes["actions"] = 1
+    warned, checked = "\n".join(found.warnings), str(found.self_check)
+    return attributes | {"retvar": __version__, "self_check": checked, "warnings": warned}
 
 
 def warnings(found: Any) -> list[str]:

@@ -13,6 +13,7 @@ from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
+from retvar.online.memory import replicates_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import literal, number
@@ -127,8 +128,7 @@ class Settings:
             raise InputError("features", features, remedy)
         self.family, self.bases = family_and_bases(features)
         samples = 100 if bootstrap_samples is None else bootstrap_samples
-        self._samples = {"bootstrap_samples": samples, "seed": seed}
-        make_learner(gamma=0.0, lam=0.0).online(states=1, **self._samples)  # refuses invalid ones
+        self._samples = {"bootstrap_samples": samples, "seed": arguments.integer("seed", seed, 0)}
         self._defaults = {"lam": 1.0} if learner is None else {}  # of γ and λ, unless in the data
         self._own_kappa = learner is None and of_learner.get("kappa") is None
         self.remarks: list[str] = []  #: what was decided for the caller
@@ -137,6 +137,8 @@ class Settings:
             raise InputError("by", by, ACTIONS)
         td = pairs or experience.endless or any(_differs(*each) for each in td_only.items())
         self.by = by or (TD if td else LEAST_SQUARES)
+        if self.by == TD:
+            replicates_of(self.description, samples)  # refuses wrong numbers of them
         if by is None and self.description.order > 2:
             self.remarks.append("TD learning, since least squares has no moments beyond the std")
         elif by is None and pairs:

@@ -23,7 +23,6 @@ ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
-MOST_COPIES = 10_000
 Row = tuple[int, Any, Any, float, Any, bool, bool]
 # environment, observation, action, reward, next observation, terminated, truncated
 
@@ -133,12 +132,8 @@ def is_vector(env: Any) -> bool:
 def make_copies(
     env: Any, copies: int | None, options: dict[str, Any]
 ) -> Callable[[], list[Any]] | None:
-    """A function that makes environments from an id or a function; None for a given environment.
-
-    >>> [type(env.unwrapped).__name__ for env in make_copies("CartPole-v1", 2, {})()]
-    ['CartPoleEnv', 'CartPoleEnv']
-    """
-    number = 1 if copies is None else integer("envs", copies, 1, MOST_COPIES)
+    """A function that makes environments from an id or a function; None for a given environment."""
+    number = 1 if copies is None else integer("envs", copies, 1)
     if isinstance(env, str):
         return lambda: [_make_environment(env, options) for _ in range(number)]
     if options:

@@ -34,11 +34,11 @@ def from_linear_gaussian(
     steps = arguments.integer("steps", steps, streams)
     arguments.generator("seed", seed)
     _ = world.stationary  # refuses a world that has none
-    each = -(-steps // streams)
+    each, block = -(-steps // streams), max(CHUNK // streams, 1)
 
     def source(counts: Counts) -> Iterator[Chunk]:
         first = 0
-        for states, rewards in world.walks(streams, each, seed, block=max(CHUNK // streams, 1)):
+        for states, rewards in world.walks(streams, each, seed, block=block):
             row = np.arange(first, min(first + rewards.size, steps))
             yield {
                 "state": states[:-1].reshape(-1, world.width)[: len(row)],
@@ -51,7 +51,7 @@ def from_linear_gaussian(
             first += len(row)
 
     name = "linear-Gaussian world" + (f" × {streams}" if streams > 1 else "")
-    policy = "" if world.control is None else "u = −Kx"
     return Experience(
-        name, source, width=world.width, names=world.names, policy=policy, length=steps
-    )
+        name, source, width=world.width, names=world.names, length=steps,
+        policy="" if world.control is None else "u = −Kx",
+    )  # fmt: skip

@@ -50,6 +50,7 @@ class Log:
         self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
         self.states = [f"s{k}" for k in range(max(self.width, 1))]
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
+        self.keys = [name for name in ("entity", "time") if getattr(self.roles, name)]
         self._cast()
         self._judge_and_sort()
         if self.roles.time:
@@ -177,8 +178,7 @@ class Log:
         if self.policy is not None:
             self._ask(self.policy)
             source += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
-        keys = [name for name in ("entity", "time") if getattr(r, name)]
-        order = ", ".join([*keys, "n"]) if keys or self.policy or self.torn else ""
+        order = ", ".join([*self.keys, "n"]) if self.keys or self.policy or self.torn else ""
         if r.entity:
             self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
             if not r.time and self.work.one("SELECT count(*) > count(entity) FROM rows"):
@@ -246,16 +246,15 @@ class Log:
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
-        keys = [name for name in ("entity", "time") if getattr(self.roles, name)]
         same, after = (
-            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in keys)
+            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in self.keys)
             for ahead in ("lag", "lead")
         )
         tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE again AS SELECT n FROM ({tied})
             WHERE (tied OR next) AND why IS NULL
-            QUALIFY row_number() OVER (PARTITION BY {", ".join(keys)}, equal ORDER BY n) > 1"""
+            QUALIFY row_number() OVER (PARTITION BY {", ".join(self.keys)}, equal ORDER BY n) > 1"""
         )
         twice = self.work.one("SELECT count(*) FROM again")
         self.counts.duplicates += twice
@@ -518,11 +517,8 @@ def _experience(log: Log) -> Experience:
     elif roles.kind == "label":
         known["labels"] = log.labels
     else:
-        known |= {
-            "states": roles.states,
-            "labels": [tuple(x) if isinstance(x, list) else x for x in known.get("labels") or []]
-            or None,
-        }
+        labels = [tuple(x) if isinstance(x, list) else x for x in known.get("labels", ())]
+        known |= {"states": roles.states, "labels": labels or None}
     known |= {"grid": tuple(known["grid"])} if "grid" in known else {}
     if roles.action:
         known |= {"with_actions": partial(source, acting=True), "actions": log.actions}

@@ -26,11 +26,7 @@ SHARE = 4  # of the machine's memory, one part in so many is used by default
 
 
 class Workspace:
-    """A DuckDB database with a limit of memory; beyond it, it uses a temporary folder.
-
-    >>> Workspace("100MB").one("SELECT 1")
-    1
-    """
+    """A DuckDB database with a limit of memory; beyond it, it uses a temporary folder."""
 
     def __init__(self, memory: str | None = None, source: str = "") -> None:
         import duckdb
@@ -238,10 +234,6 @@ def text_literal(text: str) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and message of an error, on one line.
-
-    >>> describe_error(RuntimeError("motor 3 does not answer"))
-    'RuntimeError: motor 3 does not answer'
-    """
+    """Type and message of an error, on one line."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

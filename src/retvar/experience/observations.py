@@ -174,14 +174,7 @@ def experience_of(
 
 
 def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[str, Any]:
-    """What an experience says of an environment: names of states and numbers, and the map.
-
-    >>> import gymnasium
-    >>> taxi = gymnasium.make("Taxi-v4").unwrapped
-    >>> reader = ObservationReader(taxi.observation_space)
-    >>> environment_names("gymnasium:Taxi-v4", taxi, reader)["state_names"][314]
-    'row 3, col 0, B to Y'
-    """
+    """What an experience says of an environment: names of states and numbers, and the map."""
     kind = re.split("[:-]", f"{name}-")[1].removesuffix("Continuous")
     shape = getattr(env, "shape", None) or (getattr(env, "nrow", 0), getattr(env, "ncol", 0))
     found: dict[str, Any] = {}

@@ -18,7 +18,7 @@ import numpy as np
 from retvar.experience.moves import describe_error
 from retvar.experience.observations import ObservationReader
 from retvar.mdp import Policy
-from retvar.simulation.streams import uniforms
+from retvar.simulation.streams import draws
 from retvar.support.arguments import array, indices
 from retvar.support.errors import InputError
 from retvar.support.format import literal
@@ -115,7 +115,7 @@ def _random_numbers(seed: int, i: int) -> Iterator[float]:
     """Random numbers in [0, 1) of environment i."""
     for first in itertools.count(0, BLOCK):
         block = np.empty((1, BLOCK))
-        uniforms(np.uint64(seed), i, first, block)
+        draws(np.uint64(seed), i, first, False, block)
         yield from block[0].tolist()
 
 

@@ -204,7 +204,11 @@ class Experience(Shown):
                     self.counts.count(chunk)
                 if progress is not None:
                     progress(self.counts.transitions)
-            self._refuse_losses()
+            found = self.counts
+            refused = self.is_log and not self.force and found.transitions
+            if refused and found.lost > MOST * found.rows:
+                why = f"{reasons(+found.rejected)}; {remedy(found)}; force=True uses the rest"
+                raise InputError("rows", f"{found.lost:,} of {found.rows:,} left out", why)
         return self._table
 
     def chunks(self) -> Generator[Chunk]:
@@ -220,17 +224,6 @@ class Experience(Shown):
         for chunk in given:
             self.counts.count(chunk)
             yield chunk
-
-    def _refuse_losses(self) -> None:
-        """Raise an error if more than half of the rows of a log were left out."""
-        found = self.counts
-        if not self.is_log or self.force or not found.transitions:
-            return
-        if found.lost > MOST * found.rows:
-            raise InputError(
-                "rows", f"{found.lost:,} of {found.rows:,} left out",
-                f"{reasons(+found.rejected)}; {remedy(found)}; force=True uses the rest",
-            )  # fmt: skip
 
     @property
     def warnings(self) -> list[str]:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,17 +128,13 @@ class Table:
 
 
 def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
-    """Open files, or a table in memory, which is registered in the database.
-
-    >>> open_table({"state": [0, 1], "reward": [1.0, 2.0]}, Workspace(), Reading()).types
-    {'state': 'BIGINT', 'reward': 'DOUBLE'}
-    """
+    """Open files, or a table in memory, which is registered in the database."""
     given = [source] if isinstance(source, str | Path) else source
     if isinstance(given, list | tuple):
         found = _files(given, work, reading)
     else:
         found = Table("the table", work, reading, ["retvar_table"])
-        found.metadata = json.loads(_registered(source, work).get(b"retvar", b"{}"))
+        _register(source, work)
     work.source = found.name
     first = f"SELECT * FROM {found.parts[0]}"
     found.types = {row[0]: row[1] for row in work.all(f"DESCRIBE {first}")}
@@ -152,21 +147,18 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
     return found
 
 
-def _registered(source: Any, work: Workspace) -> dict[bytes, bytes]:
-    """Register a table in memory as ``retvar_table``; return the metadata it has."""
+def _register(source: Any, work: Workspace) -> None:
+    """Register a table in memory as ``retvar_table``."""
     if isinstance(source, Mapping):
         source = _frame(source)
     elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
         source = source.rename(columns=str)
     elif not (hasattr(source, "columns") or hasattr(source, "schema")):
         raise InputError("source", type(source).__name__, SOURCE)
-    columns = getattr(source, "column_names", getattr(source, "columns", ()))  # of any library
-    _refuse_twice(map(str, columns), "the table")
     try:
         work.db.register("retvar_table", source)
     except Exception as error:  # a frame may hold anything
         raise InputError("source", type(source).__name__, f"cannot be read: {error}") from None
-    return getattr(getattr(source, "schema", None), "metadata", None) or {}
 
 
 def _frame(columns: Mapping[Any, Any]) -> Any:
@@ -247,20 +239,12 @@ def _csv(path: Path, work: Workspace, reading: Reading) -> str:
         raise InputError("source", name, "has no rows")
     if not names or "" in names:
         raise InputError(f"header of {name}", head[:80], "must hold names of columns")
-    _refuse_twice(names, name)
     columns = ", ".join(f"{text_literal(each)}: 'VARCHAR'" for each in names)
     return (
         f"read_csv({_name(path)}, header = true, auto_detect = false, delim = "
         f"{text_literal(sign)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
         f"nullstr = {NULLS}, store_rejects = true, rejects_limit = 0)"
     )
-
-
-def _refuse_twice(names: Iterable[str], name: str) -> None:
-    """Refuse names of columns that occur twice; case does not tell them apart."""
-    twice = [each for each, times in Counter(map(str.casefold, names)).items() if times > 1]
-    if twice:
-        raise InputError("columns", listed(twice), f"occur in {name} more than once; rename them")
 
 
 def torn_lines(work: Workspace) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,8 @@ class TargetPolicy:
     array([1., 0.])
     """
 
-    function: Any = None
-    rows: Rows | None = None
+    function: Callable[[Any, Any], Any]
+    rows: Rows | None = None  #: where its probabilities are listed
 
     @classmethod
     def of(
@@ -61,20 +61,15 @@ class TargetPolicy:
                 pairs = _of_table(given, list(state), action)
             elif not isinstance(given, Mapping):
                 pairs = dict(enumerate(np.asarray(given)))
-            return cls(rows={compared(name): _row(name, own) for name, own in pairs.items()})
+            rows = {compared(name): _row(name, own) for name, own in pairs.items()}
         except InputError:
             raise
         except Exception:  # what is given may hold anything
             raise InputError(FIELD, literal(given), FORMS) from None
+        return cls(lambda s, a: _listed(rows.get(compared(s)), compared(a)), rows)
 
     def ask(self, states: list[Any], actions: list[Any]) -> NDArray[np.float64]:
         """Probabilities of so many pairs."""
-        if self.rows is not None:
-            rows = [self.rows.get(compared(state)) for state in states]
-            return np.array([
-                math.nan if row is None else row.get(action, 0.0)
-                for row, action in zip(rows, map(compared, actions), strict=True)
-            ])  # fmt: skip
         try:
             found = np.array([float(x) for x in map(self.function, states, actions)])
         except Exception as error:  # a function may raise anything
@@ -84,6 +79,10 @@ class TargetPolicy:
         if wrong.size:
             raise InputError(FIELD, wrong[0], "must give probabilities between 0 and 1")
         return np.asarray(np.clip(found, 0.0, 1.0), dtype=np.float64)
+
+
+def _listed(row: dict[Any, float] | None, action: Any) -> float:
+    return math.nan if row is None else row.get(action, 0.0)
 
 
 def _row(state: Any, given: Any) -> dict[Any, float]:

@@ -2,9 +2,8 @@
 
 from retvar.paper.declarations import Claim, Experiment, Finding, Simulation
 from retvar.paper.experiments import all_experiments
-from retvar.paper.folder import SimulationCache
 from retvar.paper.outcome import Outcome, Reproduction
-from retvar.paper.reproduce import reproduce
+from retvar.paper.reproduce import SimulationCache, reproduce
 from retvar.paper.selection import load_experiments, select
 
 __all__ = [

@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.paper import expectations
-from retvar.paper.declarations import Claim, Data, Finding, Simulation
+from retvar.paper.declarations import (
+    COLUMNS,
+    Cell,
+    Claim,
+    Data,
+    Finding,
+    Simulation,
+    table_row,
+)
 from retvar.paper.expectations import LIMIT, unit_of
-from retvar.paper.table import COLUMNS, Cell, table_row
 from retvar.plots.lines import (
     best_per_state,
     by_step,
@@ -403,7 +410,7 @@ def centred_wins_on_error(
     labels = [f"centred error={x:g} ᾱ={alpha_bar:g}" for x in (0.0, ratio)]
     exact = float(expectations.rest(simulation, (labels[0],)).variance_mse.sum())
     centred = np.asarray(data.variance_window_mse_frozen.sel(learner=labels).sum("state"))
-    direct = float(least_error(data, "direct", "_frozen")[1][-1])
+    direct = float(least_error(data, "direct", "_frozen")[-1])
     text = (
         "against the variance for the frozen value: "
         f"centred {centred[0]:.2g} → {centred[1]:.2g} (exactly {exact:.2g} without an error), "
@@ -417,9 +424,10 @@ def centred_wins_on_error(
 def direct_less_affected(data: xarray.Dataset, times: float) -> Finding:
     """Direct's least error is below VTD's at every error of the value."""
     found = {method: least_error(data, method) for method in ("direct", "vtd")}
-    ratio = found["vtd"][1] / found["direct"][1]
-    steps = [f"{NAMES[m]} {x[2].min():g} to {x[2].max():g}" for m, x in found.items()]
-    text = f"VTD/direct {', '.join(f'{x:.1f}' for x in ratio)}; best ᾱ: {', '.join(steps)}"
+    ratio = found["vtd"].values / found["direct"].values
+    steps = {NAMES[m]: x.alpha_bar.values for m, x in found.items()}
+    best = ", ".join(f"{name} {own.min():g} to {own.max():g}" for name, own in steps.items())
+    text = f"VTD/direct {', '.join(f'{x:.1f}' for x in ratio)}; best ᾱ: {best}"
     return Finding(bool((ratio > times).all()), text)
 
 

@@ -6,7 +6,9 @@ known (:func:`retvar.expected_curve`), and so is the standard deviation over run
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from scipy.special import ndtri, stdtr
 from retvar.exact.fixed_points import fixed_point
 from retvar.paper.declarations import Simulation
 from retvar.simulation.expected_curves import expected_curve, resting_error
+from retvar.td.initial_values import Noisy, PerRun
 
 if TYPE_CHECKING:
     import xarray
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 LIMIT = 6.0  # the largest |z| allowed; see docs/reproduce.md for the rate of false alarms
 EARLIEST = 0.05  # share of a run before which too few updates are summed for z to be normal
+CHEBYSHEV = np.array([-0.794654472, -0.187592474, 0.187592474, 0.794654472])  # as uniform in ±1
 MOMENTS = 8  # of a learning curve that are compared
 
 
@@ -32,31 +36,32 @@ def unit_of(data: xarray.Dataset) -> str:
     return "step" if "step" in data.sizes else "episode"
 
 
+def exactly(simulation: Simulation, labels: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments for exact answers; a random error of the value is four points of equal share."""
+    learners: dict[str, Any] = {label: simulation.learners[label] for label in labels}
+    for label, learner in learners.items():
+        if isinstance(start := learner.value, Noisy):
+            errors = itertools.product(start.uniform * CHEBYSHEV, repeat=simulation.mdp.n_states)
+            value = PerRun(start.center + np.array(list(errors)))
+            learners[label] = replace(learner, value=value)
+    world = {name: getattr(simulation, name) for name in ("mdp", "target", "behaviour")}
+    return {**world, "learners": learners}
+
+
 @cache
 def curves(
     simulation: Simulation, moments: tuple[int, ...], labels: tuple[str, ...] = ("direct", "vtd")
 ) -> xarray.Dataset:
     """The exact curves of some learners of a simulation; computed once."""
-    length = {"steps" if simulation.steps is not None else "episodes": moments[-1]}
-    return expected_curve(
-        simulation.mdp,
-        {label: simulation.learners[label] for label in labels},
-        **length,  # type: ignore[arg-type]
-        record=list(moments),
-        target=simulation.target,
-        behaviour=simulation.behaviour,
-    )
+    unit = "steps" if simulation.steps is not None else "episodes"
+    settings = exactly(simulation, labels) | {unit: moments[-1]}
+    return expected_curve(**settings, record=list(moments))
 
 
 @cache
 def rest(simulation: Simulation, labels: tuple[str, ...]) -> xarray.Dataset:
     """Exact estimates at rest of some learners of a simulation; computed once."""
-    return resting_error(
-        simulation.mdp,
-        {label: simulation.learners[label] for label in labels},
-        target=simulation.target,
-        behaviour=simulation.behaviour,
-    )
+    return resting_error(**exactly(simulation, labels))
 
 
 def of_data(simulation: Simulation, data: xarray.Dataset) -> xarray.Dataset:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retvar.paper.declarations import Claim, Experiment, Finding, Simulation
+from retvar.paper.declarations import Cell, Claim, Experiment, Finding, Simulation
 from retvar.paper.sentences import SENTENCES, Sentence
-from retvar.paper.table import Cell
 from retvar.support.format import count, duration, joined, visible
 from retvar.web import anchor
 

@@ -18,8 +18,8 @@ Examples
 'return'
 """
 
-from retvar.plots.calibration import calibration, check, observed_returns
 from retvar.plots.comparison import comparison, sensitivity_curves
+from retvar.plots.estimates import calibration, check, observed_returns
 from retvar.plots.graph import draw_mdp
 from retvar.plots.lines import (
     final_estimates,
@@ -32,7 +32,7 @@ from retvar.plots.lines import (
     value_error_best_step,
     value_error_spread,
 )
-from retvar.plots.maps import estimate_heat_maps, estimate_maps, step_contours, sweep_heat_map
+from retvar.plots.maps import estimate_heat_maps, estimate_maps, step_contours
 from retvar.plots.paper import mdp, networks
 from retvar.plots.risk import attribution, frontier, law
 from retvar.plots.states import estimate, estimate_figures, estimate_states, solution
@@ -43,6 +43,6 @@ __all__ = [
     "estimate_figures", "estimate_heat_maps", "estimate_maps", "estimate_states",
     "final_estimates", "frontier", "large_returns", "law", "learning_curves", "mdp", "networks",
     "observed_returns", "rmse_curves", "save", "sensitivity", "sensitivity_curves", "solution",
-    "step_contours", "step_size_ratio", "step_sizes", "sweep_heat_map", "value_error_best_step",
+    "step_contours", "step_size_ratio", "step_sizes", "value_error_best_step",
     "value_error_spread",
 ]  # fmt: skip

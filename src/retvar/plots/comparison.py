@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray
@@ -14,9 +13,7 @@ from retvar.plots import panels as p
 from retvar.plots import style
 from retvar.plots.lines import below_cutoff
 from retvar.plots.panels import Line, Panel, XAxis
-from retvar.plots.style import Array, Entry, Figure, learner_name, learner_style
-from retvar.support import arguments
-from retvar.support.errors import InputError
+from retvar.plots.style import Entry, Figure, learner_name, learner_style
 from retvar.sweep.comparison import TITLES, Comparison, can_decide, compare, error_name
 from retvar.sweep.run_errors import JUDGING, ComparisonOptions, RunErrors, errors_of
 
@@ -35,7 +32,6 @@ CUTOFF = 50.0  # times the least error; larger errors are cut off
 RING: Any = {"marker": "o", "ms": 10, "mfc": "none", "mew": 1.3, "ls": "none", "zorder": 6}
 PANEL = 2.2  # inches: the width of a panel
 MAX_RATIO = 30.0  # ratios beyond this are drawn at the edge
-MAX_DOMAIN_ROWS = 12  # domains that may have a row each
 RATIO_TICKS = {  # by the largest ratio
     1.12: [0.9, 0.95, 1.0, 1.05, 1.1],
     1.3: [0.8, 0.9, 1.0, 1.1, 1.2],
@@ -46,23 +42,6 @@ RATIO_TICKS = {  # by the largest ratio
     np.inf: [0.1, 0.3, 1.0, 3.0, 10.0],
 }
 POINT: Any = {"marker": "o", "ms": 5, "mec": "white", "mew": 0.5, "ls": "none"}
-DOT: Any = {"marker": "|", "ms": 7, "mew": 0.7, "alpha": 0.45, "ls": "none", "zorder": 1}
-
-
-def load_errors(
-    data: xarray.Dataset, by: str, options: ComparisonOptions | None, **keywords: Any
-) -> RunErrors:
-    """Validate the options of a figure of a sweep, and take its errors out of the dataset."""
-    chosen = DEFAULTS if options is None else options
-    found = errors_of(data, ComparisonOptions.of(chosen, **keywords))
-    found.column(by)
-    return found
-
-
-def error_label(errors: RunErrors) -> str:
-    """Label of an axis of errors, which are relative where there are several domains."""
-    several = len(errors.domains) > 1
-    return error_name(errors.options.what) + ",\ntimes the best of each domain" * several
 
 
 def question_title(text: str) -> str:
@@ -100,7 +79,8 @@ def sensitivity_curves(
     >>> rv.plots.sensitivity_curves(data).axes[0].get_xlabel()
     'step size of the value, α'
     """
-    errors = load_errors(data, by, options, **keywords).relative([x])
+    how = ComparisonOptions.of(options or DEFAULTS, **keywords)
+    errors = errors_of(data, how).relative(x)
     values, how = errors.numbers(x), errors.options
     found, split = error_lines(errors, x, by)
     content = [Panel(question_title(q), list(own.values())) for q, own in found.items()]
@@ -117,7 +97,8 @@ def sensitivity_curves(
     domains, _, runs = errors.values.shape
     many = domains if how.over == "domains" else runs // (1 + split)
     about = f"interquartile mean, {how.level:.0%} interval over {many} {how.over}"
-    content = p.logarithmic(content, error_label(errors), below_cutoff(every[every > 0], CUTOFF))
+    label = error_name(how.what) + ",\ntimes the best of each domain" * (domains > 1)
+    content = p.logarithmic(content, label, below_cutoff(every[every > 0], CUTOFF))
     figure = p.panels(content, axis, size, legend, title=about, title_fontsize=8)
     figure.get_layout_engine().set(w_pad=0.07)  # type: ignore[union-attr, call-arg]
     return figure
@@ -125,9 +106,9 @@ def sensitivity_curves(
 
 def error_lines(errors: RunErrors, x: str, by: str) -> tuple[dict[str, dict[str, Line]], bool]:
     """The errors of each question and method; whether half of the runs chose other settings."""
-    values, methods, questions = errors.numbers(x), errors.methods(by), errors.questions(axes=[x])
+    methods, questions = errors.methods(by), errors.questions(x)
     cells = {
-        (q, m): errors.cells(np.intersect1d(asked, own), {x: values})
+        (q, m): errors.by_number(np.intersect1d(asked, own), x)
         for (q, asked), (m, own) in product(questions.items(), methods.items())
     }
     split = any(cell.size > 1 for row in cells.values() for cell in row.values())
@@ -135,7 +116,7 @@ def error_lines(errors: RunErrors, x: str, by: str) -> tuple[dict[str, dict[str,
     found: dict[str, dict[str, Line]] = {q: {} for q in questions}
     for (q, m), row in cells.items():
         if row:
-            places = np.array([values[k] for (k,) in row])
+            places = np.array(list(row))
             best = np.array([errors.best_errors(cell) for cell in row.values()])
             best = best[..., JUDGING] if split else best
             died = dict.fromkeys(places[np.isinf(best).any(axis=(1, 2))].tolist(), "×")
@@ -151,30 +132,16 @@ def error_lines(errors: RunErrors, x: str, by: str) -> tuple[dict[str, dict[str,
     return found, split
 
 
-class Row(NamedTuple):
-    """A row of a panel."""
-
-    label: str
-    ratio: float
-    low: float
-    high: float
-    winner: str  #: the method that is surely better, or empty
-    domains: Array  #: ratios of single domains
-
-
 @style.styled
-def comparison(
-    data: xarray.Dataset | Comparison, *, settings: Sequence[str] | None = None, **how: Any
-) -> Figure:
-    """Draw the ratio of errors of each pair of methods, over all domains and on each.
+def comparison(data: xarray.Dataset | Comparison, **how: Any) -> Figure:
+    """Draw the ratio of errors of each pair of methods, over all domains.
 
     There is a panel for each way of choosing settings and pair of methods, and a row for each γ, λ
-    and estimand. Points with intervals are over all domains and have the colour of the method that
-    is surely better, or grey; strokes are single domains. With a single γ, λ and estimand, up to 12
-    domains have rows of their own.
+    and estimand. Points with intervals have the colour of the method that is surely better, or
+    grey.
 
     `data` is the result of :func:`retvar.sweep.compare`, or a collected sweep that is compared with
-    the options `how`. `settings` are some of ``"best"``, ``"shared"`` and ``"typical"``.
+    the options `how`.
 
     Examples
     --------
@@ -182,23 +149,14 @@ def comparison(
     >>> learners = rv.grid(rv.Direct, rv.VTD, alpha=[0.01, 0.1], lam=[0.0, 0.9])
     >>> mdp, record = rv.domains.complex_mdp(), rv.Record(at=[100], rmse=True)
     >>> data = rv.simulate(mdp, learners, steps=100, runs=8, seed=0, record=record, keep="runs")
-    >>> figure = rv.plots.comparison(data, settings=["best"])
+    >>> figure = rv.plots.comparison(data)
     >>> [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     ['λ = 0', 'λ = 0.9']
     """
     found = (data if isinstance(data, Comparison) else compare(data, **how)).data
-    known = [str(choice) for choice in found.settings.values]
-    wanted = known if settings is None else arguments.texts("settings", settings)
-    choices = [arguments.choice("settings", x, known) for x in wanted]
-    if not choices:
-        raise InputError("settings", choices, f"must be some of {', '.join(known)}")
-    pairs = [str(pair) for pair in found.pair.values]
-    content = {
-        (choice, pair): list(rows_of(found.sel(settings=choice, pair=pair)))
-        for choice, pair in product(choices, pairs)
-    }
-    rows = [row for panel in content.values() for row in panel]
-    labels, largest = [row.label for row in content[choices[0], pairs[0]]], _largest_ratio(rows)
+    found = found.isel(domain=0 if found.sizes["domain"] == 2 else -1)  # that of all domains
+    about, choices, pairs = found.attrs, found.settings.values.tolist(), found.pair.values.tolist()
+    labels = [question_title(str(question)) or "all" for question in found.question.values]
     methods = dict.fromkeys(name for pair in pairs for name in pair.split(" / "))
     colours = {m: learner_style(m, k).colour for k, m in enumerate(methods)}
     height = 0.6 + (0.2 * max(len(labels), 2) + 0.75) * len(choices)
@@ -206,64 +164,42 @@ def comparison(
     width = max(0.3 + widest + (PANEL + 0.25) * len(pairs), 3.8)
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(len(choices), len(pairs), squeeze=False, sharey=True)
-    for ax, ((choice, pair), panel) in zip(axes.ravel(), content.items(), strict=True):
-        _draw_rows(ax, panel, largest, colours)
+    for ax, (choice, pair) in zip(axes.ravel(), product(choices, pairs), strict=True):
+        p.name_rows(ax, labels)
+        _draw_ratios(ax, found.sel(settings=choice, pair=pair), largest_ratio(found), colours)
         a, b = (learner_name(name) for name in pair.split(" / "))
         ax.set_xlabel(f"error of {a} / error of {b}" if choice == choices[-1] else "")
         ax.set_title(TITLES[choice] if pair == pairs[0] else "")
-    about, winners = found.attrs, {row.winner for row in rows}
+    winners = set(found.winner.values.ravel())
     words = [(c, f"{learner_name(m)} is better") for m, c in colours.items() if m in winners]
     if "" in winners:
-        decided = can_decide(found.isel(domain=0 if found.sizes["domain"] == 2 else -1))
-        words.append((style.SOFT, "not sure" + f" (too few {about['over']})" * (not decided)))
+        few = "" if can_decide(found) else f" (too few {about['over']})"
+        words.append((style.SOFT, f"not sure{few}"))
     point: Any = {**POINT, "lw": 2.2, "ls": "-"}
     entries: list[Entry] = [(style.sample(color=c, **point), text) for c, text in words]
-    if any(row.domains.size for row in rows):
-        entries.append((style.sample(color=style.LINE, **DOT), "single domains"))
     title = f"at {about['at']}, {about['level']:.0%} intervals over {about['over']}"
     style.add_legend(figure, entries, title=title, title_fontsize=8)
     return figure
 
 
-def rows_of(one: xarray.Dataset) -> Iterator[Row]:
-    """A row per question with domains as strokes, or, with one question, a row per domain."""
-    domains, questions = one.sizes["domain"] - 1, one.sizes["question"]
-    single = questions == 1 and domains <= MAX_DOMAIN_ROWS
-    whole = 0 if domains == 1 else domains  # the row of all domains
-    every = range(domains + (domains > 1)) if single else [whole] * questions
-    for k, domain in enumerate(every):
-        question = one.isel(question=0 if single else k)
-        row = question.isel(domain=domain)
-        label = question_title(str(row.question.item())) or "all"
-        label = style.shown(str(row.domain.item())) if single else label
-        strokes = question.ratio.values[:domains] if whole and not single else np.zeros(0)
-        ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
-        yield Row(label, ratio, low, high, str(row.winner.item()), strokes)
-
-
-def _largest_ratio(rows: list[Row]) -> float:
-    """A ratio that, with its inverse, bounds all intervals and most domains."""
+def largest_ratio(found: xarray.Dataset) -> float:
+    """A ratio that, with its inverse, bounds all intervals."""
     with np.errstate(divide="ignore"):  # a ratio of 0 is infinitely far from 1
-        ends = np.abs(np.log([[row.low, row.high] for row in rows]))
-        strokes = np.abs(np.log(np.concatenate([row.domains for row in rows])))
-    most = np.quantile([0.0, *strokes[np.isfinite(strokes)]], 0.98)
-    return min(float(np.exp(1.08 * max(0.05, most, *ends[np.isfinite(ends)]))), MAX_RATIO)
+        ends = np.abs(np.log([found.low, found.high]))
+    return min(float(np.exp(1.08 * max(0.05, *ends[np.isfinite(ends)]))), MAX_RATIO)
 
 
-def _draw_rows(ax: Axes, rows: list[Row], largest: float, colours: dict[str, str]) -> None:
+def _draw_ratios(ax: Axes, one: xarray.Dataset, largest: float, colours: dict[str, str]) -> None:
+    """A row with a point and its interval for each question."""
     limits = 1 / largest, largest
     ax.set(xscale="log", xlim=limits)
-    p.name_rows(ax, [row.label for row in rows])
     chosen = next(ticks for most, ticks in RATIO_TICKS.items() if largest <= most)
     p.fixed_ticks(ax.xaxis, [tick for tick in chosen if limits[0] <= tick <= limits[1]])
     ax.grid(axis="x", **style.GRID)
     ax.axvline(1, color=style.INK, lw=0.8, zorder=2)
-    for k, row in enumerate(rows):
-        colour = colours.get(row.winner, style.SOFT)
-        low, middle, high = np.clip([row.low, row.ratio, row.high], *limits)
-        strokes = np.clip(row.domains, *limits)
-        ax.plot(strokes, np.full(strokes.size, k), color=style.LINE, **DOT)
-        for shade, lw in (("white", 4.4), (colour, 2.4)):  # white separates it from strokes
-            ax.plot([low, high], [k, k], color=shade, lw=lw, solid_capstyle="butt", zorder=3)
+    ends = np.clip([one.low, one.ratio, one.high], *limits).T
+    for k, (low, middle, high) in enumerate(ends):
+        colour = colours.get(str(one.winner.values[k]), style.SOFT)
+        ax.plot([low, high], [k, k], color=colour, lw=2.4, solid_capstyle="butt", zorder=3)
         ax.plot(middle, k, color=colour, zorder=4, gid="ratio", **POINT)
     ax.spines["left"].set_visible(False)

@@ -32,7 +32,6 @@ MOMENTS = ("variance", *networks.SHAPES, *networks.SHAPES.values())
 FAR = 8.0  # times the scale of the truth; lines beyond are cut off
 MAX_DIP = 2.0  # depth below zero relative to the height above; deeper dips leave the panel
 CUTOFF = 1e4  # times the least error; larger errors are cut off
-LINEAR = 100.0  # times the least error, up to which an axis of errors is linear and begins at 0
 LEAST = 0.001  # the least ᾱ of the paper's grid; with less, 80,000 steps do not suffice
 SQUARED_ERROR = "squared error, summed over states"
 TIME_SCALES = {1e6: " (millions)", 1e3: " (thousands)", 1.0: ""}
@@ -116,16 +115,26 @@ def times_of(data: xarray.Dataset) -> tuple[Array, XAxis]:
     return x / scale, XAxis(f"{unit}s{TIME_SCALES[scale]}", (0, x[-1] / scale))
 
 
-def mean_line(data: xarray.Dataset, name: str, x: Array, look: LineStyle, **more: Any) -> Line:
+def mean_line(data: xarray.Dataset, field: str, x: Array, look: LineStyle, **more: Any) -> Line:
     """The mean over runs, with a band of ± std where that is known."""
-    mean, std = _column(data, name), _column(data, f"{name}_std")
+    mean, std = _column(data, field), _column(data, f"{field}_std")
     return Line(x, mean, look, (mean - std, mean + std) if std.size else None, **more)
+
+
+def learner_lines(data: xarray.Dataset, field: str, x: Array, **more: Any) -> list[Line]:
+    """A line for each learner."""
+    labels, lines = _labels(data), []
+    for k, label in enumerate(labels):
+        look, more["markers"] = style.learner_style(label, k), _spaced(x.size, k, len(labels))
+        own = data.sel(learner=label)
+        lines.append(mean_line(own, field, x, look, name=learner_name(label), **more))
+    return lines
 
 
 def _spaced(points: int, k: int, lines: int) -> tuple[int, int]:
     """``markevery`` for the k-th of several lines, so that their markers do not coincide."""
     step = max(1, points // 6)
-    return min(points - 1, step // 2 + k * step // (2 * lines)), step
+    return min(points - 1, step // 2 + k * step // lines), step
 
 
 def state_panel(title: str, data: xarray.Dataset, name: str, **more: Any) -> Panel:
@@ -194,10 +203,10 @@ def step_sizes(data: Datasets) -> Figure:
     found, words = _telling_states(found.sel(learner=labels), "variance")
     found = found.drop_vars([f"{name}_std" for name in fields], errors="ignore")
     content = [state_panel("value", found.sel(learner=labels[0]), value)]
-    nodes = {m: network.nodes[-1].title for m, network in NETWORKS.items()}
     for label in labels:
         own = found.sel(learner=[label])
-        node = next((title for m, title in nodes.items() if of_method(own, m)), "variance")
+        method = next((m for m in NETWORKS if of_method(own, m)), DEFAULT)
+        node = NETWORKS[method].nodes[-1].title
         title = f"{node} ({learner_name(label, style.LONGEST_TICK)})"
         content.append(state_panel(title, own.isel(learner=0), variance))
     legend = [_mean_entry(found, variance), *words]
@@ -207,24 +216,14 @@ def step_sizes(data: Datasets) -> Figure:
 def rmse_curves(data: Datasets) -> Figure:
     """Draw the root mean squared error of each learner's variance over time, ± std over runs.
 
-    The axis of errors begins at 0; it is logarithmic if some are 100 times as large as others.
-
     `data` is as for :func:`learning_curves`, recorded with ``Record(rmse=True)``.
     """
     name = "variance_rmse"
     found = single_dataset(data, name)
-    labels, (x, axis), lines = _labels(found), times_of(found), []
-    for k, label in enumerate(labels):
-        look, markers = style.learner_style(label, k), _spaced(x.size, k, len(labels))
-        more: Any = {"end": learner_name(label), "markers": markers}
-        lines.append(mean_line(found.sel(learner=label), name, x, look, **more))
-    mean, label = _column(found, name), "RMSE of the variance"
-    known = mean[np.isfinite(mean) & (mean > 0)]
-    content = p.logarithmic([Panel("", lines)], label, below_cutoff(mean, CUTOFF))
-    if known.size and known.max() <= LINEAR * known.min():
-        tops = mean + _column(found, f"{name}_std")
-        high = min(np.max(tops, where=np.isfinite(tops), initial=known.max()), 1.5 * known.max())
-        content = [Panel("", lines, limits=(0, 1.04 * high), ylabel=label)]
+    x, axis = times_of(found)
+    lines = [line._replace(end=line.name) for line in learner_lines(found, name, x)]
+    near = below_cutoff(_column(found, name), CUTOFF)
+    content = p.logarithmic([Panel("", lines)], "RMSE of the variance", near)
     return panels(content, axis, (1, 7.0, 3.4), [_mean_entry(found, name)])
 
 
@@ -252,11 +251,11 @@ def _telling_states(data: xarray.Dataset, field: str) -> tuple[xarray.Dataset, l
     if states <= MAX_DRAWN:
         return data, []
     last = data[field].isel({time_of(data): -1}).transpose("learner", "state")
-    exact = data.get(f"true_{field}", last).transpose("learner", "state")
-    off = np.nan_to_num(np.abs(last.values - exact.values), posinf=0.0).max(axis=0)
-    order = np.argsort(exact.values[0], kind="stable")  # unknown ones last
-    spaced = np.linspace(0, max(np.isfinite(exact.values[0]).sum() - 1, 0), MAX_DRAWN - 1)
-    chosen = np.unique([*order[spaced.round().astype(int)], np.argmax(off)])
+    exact = data.get(f"true_{field}", last).transpose("learner", "state").values
+    off = np.nan_to_num(np.abs(last.values - exact), posinf=0.0).max(axis=0)
+    order = np.argsort(exact[0], kind="stable")[: max(np.isfinite(exact[0]).sum(), 1)]
+    spaced = np.linspace(0, order.size - 1, MAX_DRAWN - 1).round().astype(int)
+    chosen = np.unique([*order[spaced], np.argmax(off)])
     words = f"{chosen.size} of {states:,} states: least to greatest {field.replace('_', ' ')}"
     entry = style.sample(alpha=0), f"{words} and the largest final error"
     return data.isel(state=chosen), [entry]
@@ -277,17 +276,12 @@ def final_estimates(data: Datasets) -> Figure:
     `data` is as for :func:`learning_curves`.
     """
     found = single_dataset(data)
-    labels, last = _labels(found), found.isel({time_of(found): -1})
-    x = np.arange(found.sizes["state"], dtype=float)
-    tenth, lines, legend = max(1, x.size // 10), [], []
-    for k, label in enumerate(labels):
-        look = style.learner_style(label, k)
-        more: Any = {"markers": (k * max(1, x.size // 30) % tenth, tenth), "outlined": True}
-        lines.append(mean_line(last.sel(learner=label), "variance", x, look, **more))
-        legend.append((style.legend_line(look, band=True), f"{learner_name(label)} ± std"))
+    x, last = np.arange(found.sizes["state"], dtype=float), found.isel({time_of(found): -1})
+    lines = learner_lines(last, "variance", x, outlined=True)
+    legend, tenth = _band_entries(lines), max(1, x.size // 10)
     if "true_variance" in last:
         look = LineStyle(style.INK, "", style.TRUTH["linestyle"], lift=1.1)
-        lines.append(Line(x, last.true_variance.sel(learner=labels[0]).values, look))
+        lines.append(Line(x, last.true_variance.isel(learner=0).values, look))
         legend += EXACT
     names = [shown(str(name), style.LONGEST_TICK) for name in found.state.values[::tenth]]
     axis = XAxis("state", (-0.5, x.size - 0.5), x[::tenth].tolist(), names)
@@ -382,9 +376,9 @@ def method_line(method: str, x: Any, y: Any, std: Any = None, **more: Any) -> Li
     return Line(x, y, look, (y - std, y + std), outlined=True, name=name, **more)
 
 
-def by_ratio(data: xarray.Dataset, values: xarray.DataArray, method: str) -> xarray.DataArray:
-    """Learners of a method as [ratio, alpha_bar]."""
-    own = values.isel(learner=of_method(data, method))
+def by_ratio(data: xarray.Dataset, method: str, *names: str) -> xarray.Dataset:
+    """Some variables of the learners of a method as [ratio, alpha_bar]."""
+    own = data[list(names)].isel(learner=of_method(data, method))
     found = [re.findall(r"error=([\d.e+-]+)", str(label)) for label in own.learner.values]
     if [] in found:
         remedy = "labels must be like 'direct error=0.1 ᾱ=0.01'"
@@ -395,21 +389,17 @@ def by_ratio(data: xarray.Dataset, values: xarray.DataArray, method: str) -> xar
 
 def best_per_state(data: xarray.Dataset, method: str) -> xarray.Dataset:
     """Mean and std of the estimate [ratio, state] with the best of the paper's step sizes."""
-    std = data.variance_std.mean(time_of(data))
-    mse, mean, std = (
-        by_ratio(data, values, method).sel(alpha_bar=slice(0.999 * LEAST, None))
-        for values in (data.variance_window_mse, data.variance_window, std)
-    )
-    best = mse.argmin("alpha_bar")
-    found = xarray.Dataset({"mean": mean, "std": std, "step": mse.alpha_bar})
-    return found.isel(alpha_bar=best).drop_vars("alpha_bar")
+    found = by_ratio(data, method, "variance_window_mse", "variance_window", "variance_std")
+    found = found.sel(alpha_bar=slice(0.999 * LEAST, None)).mean(time_of(data))
+    best = found.isel(alpha_bar=found.variance_window_mse.argmin("alpha_bar"))
+    return best.rename(variance_window="mean", variance_std="std", alpha_bar="step")
 
 
-def least_error(data: xarray.Dataset, method: str, against: str = "") -> tuple[Array, Array, Array]:
-    """Ratios, least squared errors summed over states, and the step sizes of these."""
-    mse = by_ratio(data, data["variance_window_mse" + against], method).sum("state")
-    best = mse.isel(alpha_bar=mse.argmin("alpha_bar"))
-    return np.asarray(mse.ratio), np.asarray(best), np.asarray(best.alpha_bar)
+def least_error(data: xarray.Dataset, method: str, against: str = "") -> xarray.DataArray:
+    """Least squared errors summed over states [ratio], with their step sizes ``alpha_bar``."""
+    name = "variance_window_mse" + against
+    mse = by_ratio(data, method, name)[name].sum("state")
+    return mse.isel(alpha_bar=mse.argmin("alpha_bar"))
 
 
 def _ratio_axis(ratios: Sequence[float]) -> XAxis:
@@ -434,7 +424,7 @@ def value_error_spread(data: Datasets, ratios: Sequence[float]) -> Figure:
         lines = [method_line(m, ratios, one["mean"], one["std"]) for m, one in own.items()]
         truth = exact[k : k + 1].tolist()
         content.append(Panel(shown(str(state)), lines, truth, ylabel="variance"))
-    return panels(content, _ratio_axis(ratios), (3, 8.0, 2.35), [*_method_entries(methods), *EXACT])
+    return panels(content, _ratio_axis(ratios), (3, 8.0, 2.35), [*_band_entries(lines), *EXACT])
 
 
 def value_error_best_step(data: Datasets, ratios: Sequence[float]) -> Figure:
@@ -451,17 +441,16 @@ def value_error_best_step(data: Datasets, ratios: Sequence[float]) -> Figure:
     errors, steps = list[Panel](), list[Panel]()
     for case, title in cases.items():
         least = {m: least_error(found, m, case) for m in methods}
-        at = {m: [int(np.argmin(np.abs(x - r))) for r in ratios] for m, (x, *_) in least.items()}
-        for k, content in enumerate((errors, steps), 1):
-            lines = [method_line(m, ratios, least[m][k][at[m]]) for m in methods]
-            content.append(Panel(title if k == 1 else "", lines))
+        near = {m: x.sel(ratio=ratios, method="nearest") for m, x in least.items()}
+        errors.append(Panel(title, [method_line(m, ratios, x) for m, x in near.items()]))
+        steps.append(Panel("", [method_line(m, ratios, x.alpha_bar) for m, x in near.items()]))
     content = p.logarithmic(errors, SQUARED_ERROR) + p.logarithmic(steps, "best step size ᾱ")
     return panels(content, _ratio_axis(ratios), (len(cases), 0.4 + 4.2 * len(cases), 2.9))
 
 
-def _method_entries(methods: Sequence[str]) -> list[Entry]:
-    """Legend entries of methods with bands."""
-    return [(style.legend_line(METHODS[m], True), f"{learner_name(m)} ± std") for m in methods]
+def _band_entries(lines: Sequence[Line]) -> list[Entry]:
+    """Legend entries of lines with bands."""
+    return [(style.legend_line(line.look, band=True), f"{line.name} ± std") for line in lines]
 
 
 def by_step(data: xarray.Dataset, method: str) -> tuple[Array, Array, Array, Array]:
@@ -488,7 +477,7 @@ def sensitivity(data: Datasets) -> Figure:
     steps, means = (np.concatenate([table[k] for table in tables.values()]) for k in (0, 1))
     axis = p.log_x_axis(steps, "step size of the variance, ᾱ", base=2)
     label, near = "final RMSE of the variance", below_cutoff(means, CUTOFF)
-    legend = _method_entries(list(tables))
+    legend = _band_entries(lines)
     if any(line.diverged for line in lines):
         legend.append((style.sample(alpha=0), f"× n: n of {found.attrs.get('runs')} runs diverged"))
     return panels(p.logarithmic([Panel("", lines)], label, near), axis, (1, 7.0, 4.0), legend)

@@ -1,4 +1,4 @@
-"""Heat maps: estimates of grid worlds and observations, solutions, sweeps, contours, a matrix.
+"""Heat maps: estimates of grid worlds and observations, solutions, contours, a matrix.
 
 Each figure makes a :class:`HeatMap` first; :func:`draw_map` draws all of them.
 """
@@ -6,7 +6,6 @@ Each figure makes a :class:`HeatMap` first; :func:`draw_map` draws all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,19 +14,17 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from retvar.mdp import END, MDP
 from retvar.plots import estimates as e
 from retvar.plots import panels, style
-from retvar.plots.comparison import LONG_NAMES, error_label, load_errors, question_title
+from retvar.plots.comparison import LONG_NAMES
 from retvar.plots.estimates import TITLES, column, visited
 from retvar.plots.style import INK, Array, Figure, Flags, Indices, shown
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import count, short_number
-from retvar.sweep.run_errors import JUDGING, QUESTION_SETTINGS, ComparisonOptions, RunErrors
-from retvar.sweep.statistics import centre
 
 if TYPE_CHECKING:
     from retvar.exact.solution import Solution
@@ -45,6 +42,7 @@ MAX_PLAIN = 1e5  # larger numbers are written with powers of ten
 MIN_BAR = 0.6  # inches: height of a colour bar
 OBSERVATION_MAP = 3.2, 2.8  # inches
 MAX_GROUPS = 250  # rows of a matrix
+FAR = 100.0  # times the least error; larger ones have the last colour
 CELL_TYPES = {"S": "start", "F": "frozen", "H": "hole", "C": "cliff", "G": "goal"}
 NO_STEP = "hatched: no step was taken from here (never reached, or the end of an episode)"
 NOT_VISITED = "hatched: never visited"
@@ -192,9 +190,6 @@ def estimate_maps(data: xarray.Dataset) -> Figure:
     e.require_columns(data, *TITLES, "grid_rows", "grid_columns", remedy=remedy)
     known = visited(data)
     title = e.figure_title(data, "what return to expect from each cell, and how far it may stray")
-    if not known.any():
-        text = "No step was taken from any cell, so there is nothing to draw."
-        return style.message_figure(title, text)
     figure = draw_maps(dict(state_map(data, name) for name in TITLES), title)
     written, notes = {str(text.get_gid()) for ax in figure.axes for text in ax.texts}, []
     if "interval" in written:
@@ -235,8 +230,6 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
     remedy = "must be that of observations of two numbers; see estimate_figures for others"
     e.require_columns(data, "value_map", "std_map", "visited_map", "x", "y", remedy=remedy)
     title = e.figure_title(data, "what return to expect, and how far it may stray")
-    if not (column(data, "visited_map") > 0).any():
-        return style.message_figure(title, "Nothing was visited, so there is nothing to draw.")
     ordered = data[["value_map", "std_map", "visited_map"]].sortby(["y", "x"]).transpose("y", "x")
     edges = [_cell_edges(column(ordered, axis)) for axis in "xy"]
     axes = [str(data.attrs.get(f"{axis}_name", axis)) for axis in "xy"]
@@ -327,23 +320,6 @@ def draw_matrix(mdp: MDP, policy: object) -> Figure:
     return figure
 
 
-def log_norm(values: Array, cutoff: float) -> Any:
-    """A logarithmic scale of colours, up to `cutoff` times the least number."""
-    finite = values[np.isfinite(values) & (values > 0)]
-    low = float(finite.min()) if finite.size else 1.0
-    return LogNorm(low, max(min(float(finite.max(initial=low)), cutoff * low), 1.01 * low))
-
-
-def add_log_bar(figure: Figure, norm: Any, axes: Any, label: str, **look: Any) -> None:
-    """Draw the logarithmic scale that all maps share."""
-    mesh = ScalarMappable(norm, "viridis_r")
-    bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05, aspect=22, label=label, **look)
-    ticks = panels.log_ticks(norm.vmin, norm.vmax)
-    bar.set_ticks(ticks, labels=panels.tick_labels(ticks))
-    bar.ax.yaxis.set_minor_locator(NullLocator())
-    bar.outline.set_visible(False)
-
-
 @style.styled
 def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
     """Draw the exact error over α and ᾱ, a panel for each method, all on one scale.
@@ -363,8 +339,11 @@ def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
             remedy = "the error must depend on both alpha and alpha_bar; plot best.errors yourself"
             raise InputError("best", f"errors over {', '.join(map(str, one.errors.dims))}", remedy)
         tables.append(one.errors.min(set(one.errors.dims) - set(names)).transpose(*names))
-    norm = log_norm(np.concatenate([table.values.ravel() for table in tables]), 100.0)
-    levels: Any = np.geomspace(norm.vmin, norm.vmax, 13)
+    known = np.concatenate([table.values.ravel() for table in tables])
+    known = known[np.isfinite(known) & (known > 0)]
+    low = float(known.min(initial=np.inf)) if known.size else 1.0
+    high = float(np.clip(known.max(initial=low), 1.01 * low, FAR * low))
+    norm, levels = LogNorm(low, high), np.geomspace(low, high, 13)
     figure = Figure(figsize=(1.3 + 2.9 * len(tables), 3.5), layout="constrained")
     axes = figure.subplots(1, len(tables), squeeze=False, sharex=True, sharey=True)[0]
     box = {"facecolor": INK, "alpha": 0.6, "lw": 0, "pad": 2}
@@ -381,92 +360,9 @@ def step_contours(best: BestSteps | Mapping[str, BestSteps]) -> Figure:
         for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):
             panels.fixed_ticks(axis, panels.log_ticks(values[0], values[-1], 6))
     axes[0].set_ylabel(LONG_NAMES["alpha_bar"])
-    add_log_bar(figure, norm, list(axes), "mean squared error, summed over states")
+    label, ticks = "mean squared error, summed over states", panels.log_ticks(low, high)
+    mesh: Any = ScalarMappable(norm, "viridis_r")
+    bar = figure.colorbar(mesh, ax=list(axes), pad=0.02, fraction=0.05, aspect=22, label=label)
+    panels.fixed_ticks(bar.ax.yaxis, ticks)
+    bar.outline.set_visible(False)
     return figure
-
-
-class ErrorMap(NamedTuple):
-    """The errors of a method over two settings."""
-
-    table: Array  #: [y, x]: NaN where nothing was computed, infinite where runs diverged
-    stars: list[tuple[int, int]]  #: the best cells
-
-
-@style.styled
-def sweep_heat_map(
-    data: xarray.Dataset,
-    x: str = "alpha",
-    y: str = "lam",
-    by: str = "algorithm",
-    options: ComparisonOptions | None = None,
-    **keywords: Any,
-) -> Figure:
-    """Draw an error over two settings: a map for each method, all on one scale.
-
-    Other settings are those in `where`, or the best for each domain and cell, chosen by one half of
-    the runs and shown by the other. γ, λ and estimands that are not on an axis have a row of maps
-    each. A star marks the best cell of each map, or of each line of cells with the same γ, λ and
-    estimand. Cells in which more than a quarter of the runs diverged are hatched.
-
-    `x` and `y` are the settings along the axes; the rest is as for :func:`sensitivity_curves`.
-    """
-    errors = load_errors(data, by, options, **keywords).relative()
-    if x == y:
-        raise InputError("y", y, "must differ from x")
-    axes, maps = {name: errors.numbers(name) for name in (x, y)}, {}
-    rows, methods = errors.questions(axes=[x, y]), errors.methods(by)
-    for (question, members), (method, own) in product(rows.items(), methods.items()):
-        title = ", ".join(filter(None, (style.learner_name(method), question_title(question))))
-        maps[title] = error_map(errors, axes, np.intersect1d(members, own))
-    tables, columns = np.array([one.table for one in maps.values()]), len(methods)
-    norm, size = log_norm(tables, 20.0), (1.3 + 2.5 * columns, 0.75 + 2.25 * len(rows))
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(rows), columns, squeeze=False)
-    for ax, (title, one) in zip(grid.ravel(), maps.items(), strict=True):
-        heat = HeatMap(one.table, "viridis_r", norm, hatched=np.isinf(one.table))
-        draw_map(ax, heat, rasterized=True)
-        for row, place in one.stars:
-            ax.plot(place, row, gid="best", zorder=4, **STAR)
-        ax.set_title(title)
-        ax.spines[:].set_visible(False)
-        ax.tick_params(length=2.5)
-        _cell_ticks(ax.xaxis, x, axes[x], ax in grid[-1])
-        _cell_ticks(ax.yaxis, y, axes[y], ax in grid[:, 0])
-    cut_off = bool(np.any(tables[np.isfinite(tables)] > norm.vmax))
-    add_log_bar(figure, norm, grid, error_label(errors), extend="max" if cut_off else None)
-    words = ["star: best"] * any(one.stars for one in maps.values())
-    words += ["hatched: more than a quarter of the runs diverged"] * bool(np.isinf(tables).any())
-    figure.supxlabel(style.wrap_text("; ".join(words), 8, size[0] - 0.2), fontsize=8)
-    return figure
-
-
-def error_map(errors: RunErrors, values: dict[str, list[float]], members: Indices) -> ErrorMap:
-    """The map of the learners of one method and question."""
-    x, y = values
-    cells = errors.cells(members, {y: values[y], x: values[x]})
-    split = any(cell.size > 1 for cell in cells.values())
-    table = np.full((len(values[y]), len(values[x])), np.nan)
-    for at, cell in cells.items():
-        best = errors.best_errors(cell)
-        with np.errstate(divide="ignore"):
-            logs = np.log(best[..., JUDGING] if split else best)
-        table[at] = np.exp(centre(logs, (-2, -1)))
-    x_asks, y_asks = (name in QUESTION_SETTINGS for name in (x, y))
-    rows, columns = np.indices(table.shape)
-    rivals = rows * y_asks + columns * x_asks  # cells that can be compared have the same number
-    stars = []
-    for k in [] if x_asks and y_asks else np.unique(rivals):
-        finite = np.where((rivals == k) & np.isfinite(table), table, np.inf)
-        if np.isfinite(finite).any():
-            stars.append(divmod(int(np.argmin(finite)), table.shape[1]))
-    return ErrorMap(table, stars)
-
-
-def _cell_ticks(axis: Any, name: str, values: list[float], labelled: bool) -> None:
-    """Set ticks at cells, or between them at round numbers."""
-    log = panels.spaced_by_factors(values)
-    ticks = panels.axis_ticks(values, log)
-    at, cells = (np.log(v) if log else np.asarray(v) for v in (ticks, values))
-    places = np.interp(at, cells, np.arange(len(values))).round(9).tolist()
-    panels.fixed_ticks(axis, places, panels.tick_labels(ticks) if labelled else [""] * len(ticks))
-    axis.set_label_text(LONG_NAMES.get(name, name) if labelled else "")

@@ -8,13 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from retvar.exact.solution import Solution
 from retvar.plots import estimates as e
 from retvar.plots import style
-from retvar.plots.calibration import SAMPLE_COLUMNS, calibration, check, observed_returns
-from retvar.plots.estimates import column, visited
+from retvar.plots.estimates import (
+    SAMPLE_COLUMNS,
+    calibration,
+    check,
+    column,
+    observed_returns,
+    visited,
+)
 from retvar.plots.maps import (
     draw_solution_maps,
     estimate_heat_maps,
@@ -22,7 +27,7 @@ from retvar.plots.maps import (
     grid_cells,
     grid_shape,
 )
-from retvar.plots.panels import common_factor, name_rows, value_range
+from retvar.plots.panels import name_rows, value_range
 from retvar.plots.style import BLUE, LIGHT_BLUE, NAVY, Array, Figure, Indices, shown
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -32,7 +37,7 @@ SHAPE = {"skewness": "skewness", "kurtosis": "excess kurtosis"}
 MAX_ROWS = 60
 MAX_DOTS = 200  # more states are drawn as lines
 MAX_NAMES = 15  # of states along an axis
-DOT: Any = {"marker": "o", "ls": "none", "ms": 4.2, "color": NAVY, "mec": "white", "mew": 0.6}
+DOT: Any = {**e.DOT, "ms": 4.2, "mew": 0.6, "zorder": 4}
 HOLLOW: Any = {**DOT, "color": "white", "mec": NAVY, "mew": 1.0}
 
 
@@ -51,7 +56,7 @@ def _main(data: xarray.Dataset) -> tuple[str, Figure]:
     return "states", estimate_states(data)
 
 
-def estimate_figures(data: xarray.Dataset) -> style.Figures:
+def estimate_figures(data: xarray.Dataset) -> dict[str, Figure]:
     """Draw all figures that suit the dataset of an estimate, by name.
 
     First one of ``"map"`` (a grid world), ``"heat_map"`` (two-dimensional observations)
@@ -65,7 +70,7 @@ def estimate_figures(data: xarray.Dataset) -> style.Figures:
     >>> list(rv.plots.estimate_figures(xarray.Dataset(columns)))
     ['states']
     """
-    figures = style.Figures([_main(data)])
+    figures = dict([_main(data)])
     if all(name in data for name in SAMPLE_COLUMNS):
         figures |= {"observed": observed_returns(data), "calibration": calibration(data)}
     if "check_mean" in data:
@@ -74,7 +79,7 @@ def estimate_figures(data: xarray.Dataset) -> style.Figures:
 
 
 class StateRows(NamedTuple):
-    """Estimates of some states or regions, from top to bottom, over a common factor."""
+    """Estimates of some states or regions, from top to bottom."""
 
     places: Indices  #: of the states in the dataset
     labels: list[str]
@@ -82,7 +87,6 @@ class StateRows(NamedTuple):
     std: Array
     low: Array  #: of the interval of the value
     high: Array
-    suffix: str  #: the factor
 
 
 def state_rows(data: xarray.Dataset) -> StateRows:
@@ -99,10 +103,8 @@ def state_rows(data: xarray.Dataset) -> StateRows:
         centres = data["centre"].transpose("region", "axis").values[rows]
         short = [[short_number(float(f"{x:.3g}")) for x in centre] for centre in centres]
         labels = [f"({', '.join(texts)})" for texts in short]
-    columns = [column(data, name)[rows] for name in ("value", "std", "value_low", "value_high")]
-    factor, suffix = common_factor(*columns)
-    value, std, low, high = (c / factor for c in columns)
-    return StateRows(rows, labels, value, std, low, high, suffix)
+    names = ("value", "std", "value_low", "value_high")
+    return StateRows(rows, labels, *(column(data, name)[rows] for name in names))
 
 
 @style.styled
@@ -122,19 +124,15 @@ def estimate_states(data: xarray.Dataset) -> Figure:
     if unit == "region" and "label" not in data and "axis" in data.coords:
         axes = ", ".join(map(str, data["axis"].values))
         words = f"{words or 'each region'}, by the centre ({axes})"
-    entries: list[style.Entry] = [(style.sample(**DOT), "expected return")]
-    if "value_low" in data and "value_high" in data:
-        entries.append((style.sample(color=BLUE, lw=2.4), f"its {e.interval_name(data)}"))
-    entries.append((Patch(facecolor=LIGHT_BLUE), "± 1 std: how far a return strays"))
+    width = max(6.4, max(style.text_size(label, 8)[0] for label in rows.labels) + 5.0)
+    figure = style.new_figure(width, 1.5 + 0.19 * max(len(rows.labels), 3), title)
+    ax = figure.add_subplot(xlabel="return")
+    ax.set_title(style.wrap_text(words, 9, 4.0), fontsize=9)
+    _draw_rows(ax, rows, f"its {e.interval_name(data)}" if "value_low" in data else "")
     unknown = np.isnan(rows.std) & np.isfinite(rows.value)
     if unknown.any():
         why = e.why_unknown(data, rows.places[unknown])
-        entries.append((style.sample(**HOLLOW), f"no band: {why}"))
-    width = max(6.4, max(style.text_size(label, 8)[0] for label in rows.labels) + 5.0)
-    figure = style.new_figure(width, 1.5 + 0.19 * max(len(rows.labels), 3), title)
-    ax = figure.add_subplot(xlabel=f"return{rows.suffix}")
-    ax.set_title(style.wrap_text(words, 9, 4.0), fontsize=9)
-    _draw_rows(ax, rows)
+        ax.plot(rows.value[unknown], np.flatnonzero(unknown), **HOLLOW, label=f"no band: {why}")
     small: Any = {"color": style.SOFT, "fontsize": 7, "transform": ax.get_yaxis_transform()}
     for row in np.flatnonzero(np.isnan(rows.value)):
         words = e.why_unknown(data, rows.places[[row]])
@@ -145,18 +143,18 @@ def estimate_states(data: xarray.Dataset) -> Figure:
         for k, text in enumerate(texts):
             ax.text(x, k, text, va="center_baseline", ha="right", **small)
         ax.text(x, -0.75, "visits", va="bottom", ha="right", **small)
-    style.add_legend(figure, entries, ncols=3 if len(entries) < 4 else 2)
+    style.add_legend(figure)
     return figure
 
 
-def _draw_rows(ax: Axes, rows: StateRows) -> None:
+def _draw_rows(ax: Axes, rows: StateRows, interval: str) -> None:
     """A dot for each state, with its interval and its band."""
     y, band = np.arange(rows.places.size), np.nan_to_num(rows.std)
     left, right = rows.value - band, rows.value + band
-    ax.barh(y, 2 * band, left=left, height=0.62, color=LIGHT_BLUE, lw=0, zorder=2)
-    ax.hlines(y, rows.low, rows.high, color=BLUE, linewidth=2.4, zorder=3)
-    for known, look in ((np.isfinite(rows.std), DOT), (np.isnan(rows.std), HOLLOW)):
-        ax.plot(rows.value[known], y[known], **look, zorder=4)
+    bars: Any = {"height": 0.62, "color": LIGHT_BLUE, "lw": 0, "zorder": 2}
+    ax.barh(y, 2 * band, left=left, **bars, label="± 1 std: how far a return strays")
+    ax.plot(rows.value, y, **DOT, label="expected return")
+    ax.hlines(y, rows.low, rows.high, color=BLUE, linewidth=2.4, zorder=3, label=interval)
     low, high = value_range(left, right, rows.low, rows.high)
     ax.set_xlim(1.03 * low - 0.03 * high, 1.03 * high - 0.03 * low)
     if low <= 0 <= high:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import textwrap
 from collections.abc import Iterable
@@ -26,7 +25,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.files import write_with
 from retvar.support.format import listed, visible
-from retvar.support.html import escaped
 from retvar.td.networks import NETWORKS, label_of
 
 Array = NDArray[np.float64]
@@ -150,19 +148,6 @@ class Figure(MatplotlibFigure):
         return picture(self, ".png", 160), {"width": width, "height": height}
 
 
-class Figures(dict[str, Figure]):
-    """Figures by name, which a notebook shows one below the other."""
-
-    def _repr_html_(self) -> str:
-        html = ""
-        for name, figure in self.items():
-            drawn, size = figure._repr_png_()
-            text, data = escaped(name.replace("_", " ")), base64.b64encode(drawn).decode()
-            html += f'<div><strong>{text}</strong></div><div><img alt="{text}" '
-            html += f'width="{size["width"]}" src="data:image/png;base64,{data}"></div>'
-        return html
-
-
 @styled
 def picture(figure: MatplotlibFigure, suffix: str, dpi: float) -> bytes:
     """The bytes of a file of a figure."""
@@ -263,9 +248,12 @@ def legend_line(style: LineStyle, band: bool = False) -> Any:
 
 
 @styled
-def add_legend(figure: MatplotlibFigure, entries: Iterable[Entry], **options: Any) -> None:
-    """Add one legend below all panels, in as few rows as fit."""
-    handles, names = zip(*entries, strict=True)
+def add_legend(figure: MatplotlibFigure, entries: Iterable[Entry] = (), **options: Any) -> None:
+    """Add one legend below all panels, in as few rows as fit; default: of what has a label."""
+    labelled: dict[str, Any] = {}
+    for ax in figure.axes:
+        labelled |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+    handles, names = zip(*(entries or ((x, text) for text, x in labelled.items())), strict=True)
     room = figure.get_figwidth() / (RC["legend.fontsize"] * POINT)  # in font sizes
     widths, ncols = [_line_width(name, "normal") + 5 for name in names], 1
     for rows in range(len(names) - 1, 0, -1):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from retvar.td.block import Prepared, per_state, prepare
 from retvar.td.features import Features, States
 from retvar.td.initial_values import InitialValues
 from retvar.td.learners import Learner
-from retvar.td.networks import ESTIMATES, MEAN, VALUE, VARIANCE
+from retvar.td.networks import ESTIMATES, VALUE, VARIANCE
 from retvar.td.nodes import DENSE, FEW, LIMIT, NONE, SPARSE, TABLE, Spec
 from retvar.td.random import U
 from retvar.td.step_sizes import CONSTANT, counts_visits
@@ -51,7 +51,7 @@ class Template:
     nodes: list[Prepared]  #: by place
     gamma: Array  #: γ′ of each edge of the stream
     lam: Array  #: λ′ of each edge
-    initial: dict[str, InitialValues]  #: fields that differ from run to run
+    start: InitialValues | None  #: values that differ from run to run
 
     @cached_property
     def solution_key(self) -> tuple[Any, ...]:
@@ -61,40 +61,30 @@ class Template:
     @cached_property
     def value_start_key(self) -> tuple[Any, ...]:
         """Equal for learners whose value nodes start from the same weights, in every run."""
-        start = self.initial.get("value")
-        weights = self.nodes[VALUE].initial.tobytes()
-        return weights, None if start is None else repr(start.to_dict())
+        own = None if self.start is None else repr(self.start.to_dict())
+        return self.nodes[VALUE].initial.tobytes(), own
 
     @cached_property
-    def start(self) -> tuple[Any, ...]:
+    def start_key(self) -> tuple[Any, ...]:
         """Equal for learners that start from the same weights in all nodes, in every run."""
-        random = [repr(self.initial[name].to_dict()) for name in sorted(self.initial)]
-        return (self.learner.method, *(node.initial.tobytes() for node in self.nodes), *random)
-
-    def size(self, name: str) -> int:
-        """Number of weights that an initial value is given for."""
-        return self.features[_INITIAL[name]].size
+        others = (node.initial.tobytes() for node in self.nodes)
+        return self.learner.method, self.value_start_key, *others
 
     def weights(self, runs: range, draw: Any) -> list[Array]:
         """Initial weights [run or one for all, weight] of the nodes."""
-        drawn = {
-            name: self.initial[name].of(runs, self.size(name), partial(draw, number))
-            for number, name in enumerate(_INITIAL)
-            if name in self.initial
-        }
-        return self.started(drawn, len(runs))
-
-    def started(self, drawn: dict[str, Array], runs: int) -> list[Array]:
-        """Weights of the nodes, from what was drawn for each run [run, weight]."""
-        if not drawn:
+        if self.start is None:
             return [node.initial[None, :] for node in self.nodes]
-        learner, found = _with_settings(self.learner, drawn), []
+        return self.started(self.start.of(runs, self.features[VALUE].size, draw))
+
+    def started(self, values: Array) -> list[Array]:
+        """Weights of the nodes, from those of the value node in each run [run, weight]."""
+        learner, found = _with_value(self.learner, values), []
         tabular = all(isinstance(f, States) for f in self.features)
         for node, kind in zip(learner.nodes(tabular=tabular), self.features, strict=True):
             table = np.asarray(node.initial, dtype=np.float64) + 0.0
             if not np.all(np.abs(table) <= LIMIT):
                 raise InputError("value", "too large", f"must stay below {LIMIT:g}")
-            found.append(np.broadcast_to(table, (runs, kind.size)))
+            found.append(np.broadcast_to(table, (len(values), kind.size)))
         return found
 
 
@@ -132,21 +122,18 @@ class LearnerSetup:
         return learned, self.template.value_start_key, self.template.solution_key
 
 
-_INITIAL = {"initial_mean": MEAN, "initial_variance": VARIANCE, "value": VALUE}
-
-
 def initial_draws(seed: int) -> Any:
     """A function that draws random numbers for initial values, once for all learners.
 
-    Its arguments are the number of the setting, what to draw, the runs, and how many in each.
+    Its arguments are what to draw, the runs, and how many in each.
     """
 
     @cache
-    def draw(number: int, what: str, runs: range, size: int) -> Array:
-        fill = streams.uniforms if what == "uniform" else streams.normals
-        first = int(streams.INITIAL) + (number << 50) + (what == "normal") * (1 << 49)
+    def draw(what: str, runs: range, size: int) -> Array:
+        first, normals = streams.INITIAL, what == "normal"
+        first += U(normals << 49)  # compiled code takes Python's integers for signed
         found = np.empty((len(runs), size))
-        fill(U(seed), runs.start, first, found)  # compiled code takes Python's integers for signed
+        streams.draws(U(seed), runs.start, first, normals, found)
         return found
 
     return draw
@@ -181,24 +168,24 @@ def prepare_learners(
 def _template(
     mdp: MDP, learner: Learner, features: list[Features], used: NDArray[np.intp], runs: int
 ) -> Template:
-    initial = {name: x for name, x in vars(learner).items() if isinstance(x, InitialValues)}
-    typical = _with_settings(learner, {name: given.typical for name, given in initial.items()})
+    start = learner.value if isinstance(learner.value, InitialValues) else None
+    typical = learner if start is None else _with_value(learner, start.typical)
     network = learner.network
     own = [
         features[min(p, VARIANCE) if p in network.places else VALUE]
         for p in range(network.place_count)
     ]
     nodes = prepare(typical, own)
-    for given in initial.values():
-        given.of(range(runs - 1, runs), np.size(given.typical), lambda *_: np.zeros(1))
+    if start is not None:
+        start.of(range(runs - 1, runs), np.size(start.typical), lambda *_: np.zeros(1))
     gamma, lam = _discounts(mdp, typical, used)
-    return Template(learner, own, nodes, gamma, lam, initial)
+    return Template(learner, own, nodes, gamma, lam, start)
 
 
-def _with_settings(learner: Learner, settings: dict[str, Any]) -> Learner:
-    """Copy a learner with other settings, without validation."""
+def _with_value(learner: Learner, value: Any) -> Learner:
+    """Copy a learner with another initial value, without validation."""
     learner = copy.copy(learner)
-    vars(learner).update(settings)
+    vars(learner)["value"] = value
     return learner
 
 

@@ -90,10 +90,15 @@ def chosen_device(device: object, work: int, weights: int = 0) -> str:
     return "cpu"
 
 
-def kernel(function: Any) -> Any:
-    """A kernel, compiled at its first launch, which must be within `without_contraction`."""
+def kernel(function: Any, registers: int | None = None) -> Any:
+    """A kernel, compiled at its first launch, which must be within `without_contraction`.
+
+    `registers`: of a thread, at most.
+    """
+    if SIMULATED:
+        return load().jit(function)
     # As an argument of a decorator `lto` is ignored; link-time optimisation would contract.
-    return load().jit(function) if SIMULATED else load().jit(function, lto=False)
+    return load().jit(function, lto=False, max_registers=registers)
 
 
 @contextlib.contextmanager
@@ -192,6 +197,13 @@ class Device:
         if SIMULATED:  # what is not written is noticed
             return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 77, dtype=dtype)
         return self.cuda.device_array(shape, dtype)
+
+    def write(self, x: Any, given: Any) -> None:
+        """Write to an array on the GPU that is in one piece."""
+        if SIMULATED:
+            x[:] = given
+        else:
+            x.copy_to_device(np.ascontiguousarray(given))
 
     def get(self, x: Any) -> Any:
         """Copy an array from the GPU."""

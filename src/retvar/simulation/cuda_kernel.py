@@ -2,10 +2,12 @@
 
 A thread walks through the MDP and lets its lanes learn with the functions of the CPU
 (:func:`retvar.simulation.kernel.functions_of`): the same nodes, rules and order of sums, hence the
-same bits. Weights of tables without traces are in shared memory, a column for each thread, or in
-global memory if they are many; those of up to FEW weights with features or traces are the thread's
-own. A group of threads has the lanes of one run: they visit the same states, and each draws the
-random numbers of some steps for all. The next step is drawn while one is learned.
+same bits. Weights are at home in shared memory, a column for each thread, or in global memory, but
+lanes learn in registers, so that no lane waits until another has written. Of a table without traces
+a step has two rows there, those of the state being left and of the next; the first then goes home.
+With features or traces all weights are there, up to FEW; they go home to be recorded.
+A group of threads has the lanes of one run: they visit the same states, and each draws the random
+numbers of some steps for all. The next step is drawn while one is learned.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from numpy import uintp as u
 
 from retvar.simulation import cuda_device
 from retvar.simulation.blocks import Recording, Shape
-from retvar.simulation.kernel import Given, functions_of, period
-from retvar.simulation.record import Batch, Scratch, Wanted
-from retvar.simulation.streams import START, Stream, edge, slot, start
-from retvar.td.jit import part
-from retvar.td.nodes import NONE, Block
+from retvar.simulation.kernel import Given, functions_of, period, stepping
+from retvar.simulation.record import Batch, Scratch, Wanted, slot_of, table_of
+from retvar.simulation.streams import START, Stream, edge, normal, slot, start
+from retvar.td.jit import in_turn, part
+from retvar.td.networks import Transition
+from retvar.td.nodes import LIMIT, NONE, Block, Step, is_reread, learning
 from retvar.td.random import U, keys, uniform, word
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors
 
@@ -46,8 +49,8 @@ class Plan(NamedTuple):
     group: int  #: threads of a group, a power of 2: lane (part·lanes + lane)·group + member
     lanes: int  #: of a thread
     threads: int  #: of a block
-    rows: int  #: of weights in shared memory; 0: they are in global memory, or the thread's own
-    sizes: tuple[int, ...]  #: numbers of weights of the nodes if they are the thread's own
+    rows: int  #: of weights in shared memory; 0: they are in global memory
+    size: int  #: rows of weights in registers
     edges: int  #: of the stream in shared memory; 0: it is in global memory
     ends: bool  #: whether there are episodes
     by_step: bool
@@ -73,8 +76,9 @@ class Launch(NamedTuple):
     first_run: Any
     runs: Any
     parts: Any  #: groups of threads of a run
-    home: Any  #: weights in global memory [block, weight, field, lane, thread of the block]
-    used: Any  #: [state, node, lane, thread]
+    home: Any  #: weights in global memory [block, weight, field, lane, thread of the block] …
+    lines: Any  #: … the same as [block, weight, all else]
+    used: Any  #: [state, node, lane, thread] with features or traces
     previous: Any  #: [slot, state, lane, thread]
     counted: Any  #: [state, thread]
 
@@ -98,6 +102,7 @@ def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
         names += ["first", "second"] if depends_on_errors(kind) else []
         names += ["taken"] if depends_on_errors(kind) and spec.steps else []
         names += ["visits", "rates"] if counts_visits(kind) else []
+        names += ["used"] if spec.steps and shape.local else []
         found += [(name, k) for name in names]
     return {field: number for number, field in enumerate(found)}
 
@@ -116,7 +121,7 @@ def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: 
     specs = tuple(spec._replace(alone=each == 1, tabled=True) for spec in shape.specs)
     return Plan(
         shape=shape._replace(specs=specs), group=group, lanes=each, threads=threads, rows=rows,
-        sizes=() if shape.local else tuple(sizes),
+        size=2 if shape.local else max(sizes) + 1,
         edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
         ends=int(stream.next_state.max()) == n, by_step=rec.by_step, window=window,
         counted=window and rows > 0 and int(rec.points[-1]) < 2**31,
@@ -176,32 +181,17 @@ def absent(*args):
 
 def of_weights(plan: Plan, name: str) -> Any:
     """An inlined function: views of what the weights of each node have, [weight, lane]."""
-    fields, OWN = fields_of(plan.shape), len(plan.sizes) > 0
-    FLAT = name in ("visits", "rates")
+    fields, specs, FLAT = fields_of(plan.shape), plan.shape.specs, name in ("visits", "rates")
 
     def of_node(k: int) -> Any:
-        F, SIZE = fields.get((name, k), -1), plan.sizes[k] + 1 if OWN else 0
-        LANES = 1 if plan.shape.specs[k].common else plan.lanes
-
-        def own(cells, thread):
-            return (cells[F, :SIZE, :LANES],)
-
-        def own_flat(cells, thread):
-            return (cells[F, :SIZE, 0],)
-
-        def column(cells, thread):
-            return (cells[:, F, :LANES, thread],)
-
-        def flat_column(cells, thread):
-            return (cells[:, F, 0, thread],)
-
+        F, LANES = fields.get((name, k), -1), 1 if specs[k].common else plan.lanes
         if F < 0:
             return absent
-        if OWN:
-            return part(own_flat if FLAT else own)
-        return part(flat_column if FLAT else column)
+        if FLAT:
+            return part(lambda cells, c: (cells[:, F, 0, c],))
+        return part(lambda cells, c: (cells[:, F, :LANES, c],))
 
-    return joined([of_node(k) for k in range(len(plan.shape.specs))])
+    return joined([of_node(k) for k in range(len(specs))])
 
 
 def of_nodes(plan: Plan, there: Any, make: Any) -> Any:
@@ -211,45 +201,228 @@ def of_nodes(plan: Plan, there: Any, make: Any) -> Any:
 
 
 def making_block(plan: Plan) -> Any:
-    """An inlined function: the block of a thread's lanes."""
-    w, held, first, second, taken, visits, rates = (
+    """An inlined function: the block of a thread's lanes, of weights at home or in registers."""
+    w, held, first, second, taken, visits, rates, used_row = (
         of_weights(plan, name)
-        for name in ("w", "held", "first", "second", "taken", "visits", "rates")
+        for name in ("w", "held", "first", "second", "taken", "visits", "rates", "used")
     )
-    SIZES, LANES, GROUP, NODES = plan.sizes, plan.lanes, plan.group, len(plan.shape.specs)
-
-    def trace(k: int) -> Any:
-        SIZE = SIZES[k] + 1
-        return lambda lines: (lines[k, :, :SIZE],)
+    specs, LANES = plan.shape.specs, plan.lanes
 
     def steps(k: int) -> Any:
-        COUNT = 1 if plan.shape.specs[k].common else LANES
-        return lambda used, i: (used[:, k, :COUNT, i],)
+        COUNT = 1 if specs[k].common else LANES
+        return lambda cells, c, used, i: (used[:, k, :COUNT, i],)
 
     def one(k: int) -> Any:
         return lambda x: (x[k],)
 
-    traces = of_nodes(plan, lambda s: s.trace != NONE and s.learns, trace)
+    traces = of_nodes(plan, lambda s: s.trace != NONE and s.learns, one)
     used = of_nodes(plan, lambda s: s.steps, steps)
+    if plan.shape.local:
+        used = part(lambda cells, c, _, i: used_row(cells, c))
     features = of_nodes(plan, lambda s: s.size > 0 and s.features > 0, one)
     powers = of_nodes(plan, lambda s: s.learns and counts_visits(s.kind), one)
-    nothing = joined([absent] * NODES)
+    nothing = joined([absent] * len(specs))
 
     @part
-    def make(cells, lines, numbers, last, loaded, launch, at, i):
-        for k in range(NODES):
-            for lane in range(LANES):
-                numbers[0, k, lane] = loaded.given.p[k, at.first + lane * GROUP]
-                numbers[1, k, lane] = loaded.q[k, at.first + lane * GROUP]
-        none, c = nothing(), at.thread
+    def make(cells, c, lines, numbers, last, loaded, launch, i):
+        none = nothing()
         return Block(
             w(cells, c), held(cells, c), first(cells, c), second(cells, c), taken(cells, c),
-            used(launch.used, i), traces(lines), none, visits(cells, c), rates(cells, c), none,
-            features(loaded.phi), none, none, None, numbers[0], numbers[1], numbers[2], None, None,
-            None, None, loaded.kappa, last, None, powers(loaded.powers),
+            used(cells, c, launch.used, i), traces(lines), none, visits(cells, c),
+            rates(cells, c), none, features(loaded.phi), none, none, None, numbers[0], numbers[1],
+            numbers[2], None, None, None, None, loaded.kappa, last, None, powers(loaded.powers),
         )  # fmt: skip
 
     return make
+
+
+def fetching(plan: Plan) -> dict[str, Any]:
+    """Inlined functions that take rows of weights into registers and put them home, by name."""
+    names, specs, MOVES, ONCE, LEARNS = fields_of(plan.shape), plan.shape.specs, 0, 0, 0
+    for (name, k), number in names.items():
+        MOVES |= specs[k].learns << number
+        ONCE |= (specs[k].common or name in ("visits", "rates")) << number
+        learns = "held" if averages(specs[k].kind) else "w"
+        LEARNS |= (specs[k].learns and name == learns) << number
+    FIELDS, LANES, SIZE = len(names), plan.lanes, plan.size
+    LOCAL, PLAIN = plan.shape.local, len(specs) == FIELDS
+    HOME, THREADS = plan.rows == 0, plan.threads  # in global memory lines are flat: no products
+    begin_run = functions_of(plan.shape)["begin_run"]
+
+    @part
+    def has(which, field, lane):
+        return (which >> field) & 1 and (lane == 0 or not (ONCE >> field) & 1)
+
+    @part
+    def get(line, field, lane, at):
+        if HOME:
+            return line[(field * LANES + lane) * THREADS + at.thread]
+        return line[field, lane, at.thread]
+
+    @part
+    def put_one(line, field, lane, at, value):
+        if HOME:
+            line[(field * LANES + lane) * THREADS + at.thread] = value
+        else:
+            line[field, lane, at.thread] = value
+
+    @part
+    def take(cells, to, home, row, at):
+        line = home[u(row)]
+        for field in range(FIELDS):
+            for lane in range(LANES):
+                if has(-1, field, lane):
+                    cells[to, field, lane, 0] = get(line, field, lane, at)
+
+    @part
+    def put(cells, to, home, row, which, at):
+        line = home[u(row)]
+        for field in range(FIELDS):
+            for lane in range(LANES):
+                if has(which, field, lane):
+                    put_one(line, field, lane, at, cells[to, field, lane, 0])
+
+    @part
+    def settle(cells, home, row, at):
+        put(cells, 0, home, row, MOVES, at)
+
+    @part
+    def shift(cells, stays):
+        """The next state becomes that being left."""
+        for field in range(FIELDS):
+            for lane in range(LANES):
+                left, after = cells[0, field, lane, 0], cells[1, field, lane, 0]
+                cells[0, field, lane, 0] = left if stays else after
+
+    @part
+    def take_all(cells, home, x, at):
+        if LOCAL:
+            take(cells, 0, home, x.s, at)
+        else:
+            for row in range(SIZE):
+                take(cells, row, home, row, at)
+
+    @part
+    def put_all(cells, home, at):
+        if not LOCAL:
+            for row in range(SIZE):
+                put(cells, row, home, row, MOVES, at)
+
+    @part
+    def is_sound(cells, home, states, at):
+        """Whether no weight has diverged."""
+        found = True
+        for row in range(states if LOCAL else SIZE):
+            for field in range(FIELDS):
+                for lane in range(LANES):
+                    if has(LEARNS, field, lane):
+                        if LOCAL:
+                            w = get(home[u(row)], field, lane, at)
+                        else:
+                            w = cells[row, field, lane, 0]
+                        found &= abs(w) <= LIMIT
+        return found
+
+    def of_node(K: int) -> Any:
+        COUNT = 1 if specs[K].common else LANES
+
+        @part
+        def start(cells, given, r, row):
+            starts, which = given.starts[K], given.which[K]
+            for lane in range(COUNT):
+                run = r if starts.shape[1] > 1 else 0
+                cells[0, K, lane, 0] = starts[which[lane], run, u(row)]
+
+        return start
+
+    start_nodes = in_turn([of_node(K) for K in range(len(specs))])
+
+    @part
+    def begin_weights(cells, home, m, given, r, n, at):
+        """Set weights to the start of a run: where there are but weights, a row at a time."""
+        if LOCAL and PLAIN:
+            for row in range(n):
+                start_nodes(cells, given, r, row)
+                put(cells, 0, home, row, -1, at)
+        else:
+            begin_run(m, given, r)
+
+    return {
+        "take": take, "settle": settle, "shift": shift, "take_all": take_all, "put_all": put_all,
+        "is_sound": is_sound, "begin_weights": begin_weights,
+    }  # fmt: skip
+
+
+def facing(plan: Plan) -> Any:
+    """An inlined function: a step as nodes in registers see it; ratios of 1 are literals."""
+    OFF_POLICY, WEIGHTED = plan.shape.off_policy, plan.shape.weighted
+    LOCAL, specs = plan.shape.local, plan.shape.specs
+    ASKS = any(spec.learns and is_reread(specs, k) for k, spec in enumerate(specs))
+
+    @part
+    def face(x):
+        ratio = x.rho if WEIGHTED else 1.0
+        eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
+        t = Transition(x.t.reward, x.t.gamma, x.t.lam, eta)
+        if LOCAL:
+            return Step(u4(0), u4(0) if ASKS and x.s == x.s2 else u4(1), t, ratio, rho_bar, u(0))
+        return Step(u4(x.s), u4(x.s2), t, ratio, rho_bar, u(0))
+
+    return face
+
+
+def adding(plan: Plan) -> Any:
+    """An inlined function: bring the sums of a state in registers up to date before it changes.
+
+    All sums are read before any is written.
+    """
+    table, specs, LANES, FROZEN = table_of(plan.shape), plan.shape.specs, plan.lanes, plan.frozen
+    at_slot = {slot_of(plan.shape, spec.code): k for k, spec in enumerate(specs)}
+
+    def of_slot(SLOT: int) -> tuple[Any, Any]:
+        K, L, OF = at_slot[table.node[SLOT]], at_slot.get(table.less[SLOT], -1), table.of[SLOT]
+        SQUARED, ONE, OTHER = L >= 0, int(not specs[K].common), int(not specs[L].common)
+
+        @part
+        def read(wanted, batch, frozen, r, s, old):
+            for lane in range(LANES):
+                old[0, SLOT, lane] = batch.sums[r, SLOT, s, lane]
+                old[1, SLOT, lane] = batch.squares[r, SLOT, s, lane]
+                old[2, SLOT, lane] = wanted.truth[OF, s]
+                if FROZEN:
+                    old[3, SLOT, lane] = batch.frozen_squares[r, SLOT, s, lane]
+                    old[4, SLOT, lane] = wanted.frozen[frozen, s, lane]
+
+        @part
+        def write(m, batch, r, s, times, old):
+            for lane in range(LANES):
+                found = m.w[K][0, lane * ONE]
+                if SQUARED:
+                    less = m.w[L][0, lane * OTHER]
+                    found -= less * less
+                gap = found - old[2, SLOT, lane]
+                batch.sums[r, SLOT, s, lane] = old[0, SLOT, lane] + times * found
+                batch.squares[r, SLOT, s, lane] = old[1, SLOT, lane] + times * (gap * gap)
+                if FROZEN:
+                    gap = found - old[4, SLOT, lane]
+                    frozen = old[3, SLOT, lane] + times * (gap * gap)
+                    batch.frozen_squares[r, SLOT, s, lane] = frozen
+
+        return read, write
+
+    slots = [slot for slot in range(table.of.size) if table.of[slot] >= 0 and table.moves[slot]]
+    made = [of_slot(slot) for slot in slots]
+    read_all, write_all = (in_turn([pair[which] for pair in made]) for which in (0, 1))
+
+    @part
+    def add(m, wanted, scratch, batch, r, s, clock, old):
+        times = clock - scratch.counted[s]
+        if times > 0:
+            scratch.counted[s] = clock
+            read_all(wanted, batch, r if wanted.frozen.shape[0] > 1 else 0, r, s, old)
+            write_all(m, batch, r, s, times, old)
+
+    return add
 
 
 def viewing(plan: Plan) -> tuple[Any, Any, Any]:
@@ -315,21 +488,32 @@ def sharing_stream(plan: Plan) -> Any:
     return share if EDGES else part(leave)
 
 
-def choosing(plan: Plan) -> tuple[Any, Any]:
-    """Inlined functions: draw a number for the group; the edge of step t."""
-    GROUP, SHIFT = plan.group, plan.group.bit_length() - 1
+def stepping_on(plan: Plan) -> tuple[Any, Any]:
+    """Inlined functions: draw random numbers for the group; step t from a state."""
+    GROUP, SHIFT, NOISY = plan.group, plan.group.bit_length() - 1, plan.shape.noisy
+    step_alone = stepping(plan.shape)
+    step_together = stepping(plan.shape._replace(noisy=False))
 
     @part
     def draw(a, b, t, drawn, at):
-        half = i4(t >> SHIFT) & 1
-        drawn[half, at.thread] = uniform(word(a, b, U(4) * U(t + at.member)))
+        half, c = i4(t >> SHIFT) & 1, U(4) * U(t + at.member)
+        drawn[half, at.thread] = uniform(word(a, b, c))
+        if NOISY:
+            drawn[2 + half, at.thread] = normal(word(a, b, c + U(1)), word(a, b, c + U(2)))
 
-    def alone(a, b, t, s, stream, drawn, at):
-        return edge(a, b, t, s, stream)
+    def alone(a, b, t, s, stream, given, drawn, at):
+        return step_alone(a, b, t, s, edge(a, b, t, s, stream), stream, given)
 
-    def together(a, b, t, s, stream, drawn, at):
-        x = drawn[i4(t >> SHIFT) & 1, at.thread - at.member + (i4(t) & (GROUP - 1))]
-        return slot(x, stream.first[u(s)], stream.fan[u(s)], stream.threshold, stream.other)
+    def together(a, b, t, s, stream, given, drawn, at):
+        half, thread = i4(t >> SHIFT) & 1, at.thread - at.member + (i4(t) & (GROUP - 1))
+        number, first, fan = drawn[half, thread], stream.first[u(s)], stream.fan[u(s)]
+        e = slot(number, first, fan, stream.threshold, stream.other)
+        step = step_together(a, b, t, s, e, stream, given)
+        if NOISY:
+            reward = step.t.reward + stream.noise[u(e)] * drawn[2 + half, thread]
+            noisy = Transition(reward, step.t.gamma, step.t.lam, step.t.eta)
+            return Step(step.s, step.s2, noisy, step.rho, step.rho_bar, step.stream)
+        return step
 
     return draw, part(together if shared_out(plan) else alone)
 
@@ -355,6 +539,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
     numbers = cuda.local.array(NUMBERS, f8)
     last = cuda.local.array(LAST, f8)
     found = cuda.local.array(FOUND, f8)
+    old = cuda.local.array(OLD, f8)
     drawn = cuda.shared.array(DRAWN, f8)
     table = cuda.shared.array(TABLE, f8)
     indices = cuda.shared.array(INDICES, u4)
@@ -363,12 +548,16 @@ def run_threads(stream, launch, loaded, wanted, batch):
     if IN_TABLE:
         cuda.syncthreads()
     if r < launch.runs:
-        m, given = begin_thread(cells, rows, lines, numbers, last, loaded, launch, gammas, lams, at)
+        home = rows if IN_SHARED else launch.lines[u(block)]
+        far = rows if IN_SHARED else launch.home[u(block)]
+        m, own, given = begin_thread(
+            cells, far, lines, numbers, last, loaded, launch, gammas, lams, at
+        )
         wanted, batch = view_wanted(wanted, at), view_batch(batch, at)
         scratch = view_scratch(found, launch, counts, at)
         n, points = stream.first.size, wanted.points
         key, other = keys(stream.key[0], launch.first_run + r)
-        begin_run(m, given, r)
+        begin_weights(cells, home, m, given, r, n, at)
         begin(m, wanted, scratch, batch, r)
         every, t = period(n), i8(0)
         clock = t
@@ -379,12 +568,17 @@ def run_threads(stream, launch, loaded, wanted, batch):
             else:
                 cuda.syncwarp()  # a group is in one warp
         s = u4(start(key, other, START, stream))
-        x = step_along(key, other, t, s, choose(key, other, t, s, near, drawn, at), near, given)
+        x = step_on(key, other, t, s, near, given, drawn, at)
         for point in range(points.size):
             until = points[point]
+            take_all(cells, home, x, at)
             while clock < until:
-                if t & (every - 1) == 0:
+                if t & (every - 1) == 0 and (IN_SHARED or not is_sound(cells, home, n, at)):
+                    put_all(cells, home, at)
                     look(m)
+                    take_all(cells, home, x, at)
+                if LOCAL:
+                    take(cells, 1, home, x.s2, at)
                 after, ended = u4(x.s2), ENDS and x.s2 == n
                 if ended:
                     after = u4(start(key, other, U(4) * U(t) + U(3), stream))
@@ -395,38 +589,47 @@ def run_threads(stream, launch, loaded, wanted, batch):
                         cuda.syncthreads()
                     else:
                         cuda.syncwarp()  # a group is in one warp
-                e = choose(key, other, t, after, near, drawn, at)
-                ahead = step_along(key, other, t, after, e, near, given)
-                if WINDOW and clock > wanted.since:
-                    leave(m, wanted, scratch, batch, r, x.s, clock)
-                learn(m, x)
-                change(m, wanted, scratch, batch, r, x.s)
+                ahead = step_on(key, other, t, after, near, given, drawn, at)
+                if WINDOW and LOCAL and clock > wanted.since:
+                    add(own, wanted, scratch, batch, r, x.s, clock, old)
+                learn(own, face(x))
+                if LOCAL:
+                    settle(cells, home, x.s, at)
+                    shift(cells, x.s == x.s2)
+                    change(m, wanted, scratch, batch, r, x.s)
+                else:
+                    change(own, wanted, scratch, batch, r, x.s)
                 if ended:
-                    clear(m, u(0))
+                    clear(own, u(0))
+                    if LOCAL:
+                        take(cells, 0, home, after, at)
                 x = ahead
                 if BY_STEP or ended:
                     clock += 1
                     if WINDOW and not LOCAL:
-                        moment(m, wanted, scratch, batch, r, clock)
+                        moment(own, wanted, scratch, batch, r, clock)
             if WINDOW and LOCAL and point == points.size - 1:
                 moment(m, wanted, scratch, batch, r, clock)
-            look(m)
+            put_all(cells, home, at)
+            if IN_SHARED or not is_sound(cells, home, n, at):
+                look(m)
             record_point(m, wanted, scratch, batch, r, point, clock)
         finish(wanted, scratch, batch, r)
 
 
 _LATER: Any = None  # functions and numbers of a plan
-begin_thread = view_wanted = view_batch = view_scratch = begin_run = step_along = look = _LATER
-learn = clear = begin = leave = change = moment = record_point = finish = _LATER
-share = draw = choose = SIMULATED = _LATER
-GROUP = CELLS = ROWS = LINES = NUMBERS = LAST = FOUND = DRAWN = TABLE = INDICES = COUNTS = _LATER
-LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = BY_STEP = _LATER
+begin_thread = view_wanted = view_batch = view_scratch = begin_weights = step_on = look = _LATER
+learn = clear = begin = change = moment = record_point = finish = face = add = _LATER
+share = draw = take = take_all = settle = put_all = shift = is_sound = _LATER
+GROUP = CELLS = ROWS = LINES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
+COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = IN_SHARED = _LATER
+BY_STEP = SIMULATED = _LATER
 
 
 def beginning(plan: Plan, view_given: Any) -> tuple[Any, Any]:
-    """Inlined functions: the block of a thread with what it is given; what it remembers."""
-    make, IN_SHARED, OWN = making_block(plan), plan.rows > 0, len(plan.sizes) > 0
-    THREADS = plan.threads
+    """Inlined functions: a thread's blocks, at home and in registers; what it remembers."""
+    make, THREADS, LOCAL = making_block(plan), plan.threads, plan.shape.local
+    NODES, LANES, GROUP, SIZE = len(plan.shape.specs), plan.lanes, plan.group, plan.size
 
     def near(far, counts, i, at):
         return (counts[: far.shape[0], at.thread],)
@@ -437,16 +640,18 @@ def beginning(plan: Plan, view_given: Any) -> tuple[Any, Any]:
     counted = part(near if plan.counted else far)
 
     @part
-    def begin_thread(cells, rows, lines, numbers, last, loaded, launch, gammas, lams, at):
-        home = rows if IN_SHARED else launch.home[0 if OWN else at.block]
-        if OWN:
-            cells[:] = 0.0
-            lines[:] = 0.0
-        else:
-            home[:, :, :, at.thread] = 0.0
+    def begin_thread(cells, home, lines, numbers, last, loaded, launch, gammas, lams, at):
+        home[loaded.given.starts[0].shape[2] if LOCAL else 0 :, :, :, at.thread] = 0.0
+        for k in range(NODES):
+            for i in range(SIZE):
+                lines[k, 0, i] = 0.0
+            for lane in range(LANES):
+                numbers[0, k, lane] = loaded.given.p[k, at.first + lane * GROUP]
+                numbers[1, k, lane] = loaded.q[k, at.first + lane * GROUP]
         i = at.block * THREADS + at.thread
-        m = make(cells if OWN else home, lines, numbers, last, loaded, launch, at, i)
-        return m, view_given(loaded.given, gammas, lams, at)
+        m = make(home, at.thread, lines, numbers, last, loaded, launch, i)
+        own = make(cells, 0, lines, numbers, last, loaded, launch, i)
+        return m, own, view_given(loaded.given, gammas, lams, at)
 
     @part
     def scratch(found, launch, counts, at):
@@ -460,32 +665,48 @@ def beginning(plan: Plan, view_given: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def kernel_of(plan: Plan) -> Any:
-    """The kernel of a plan; compiled at its first launch."""
-    return cuda_device.kernel(function_of(plan))
+    """The kernel of a plan; compiled at its first launch.
+
+    With more registers fewer threads run; with fewer the numbers of a step go to memory.
+    """
+    registers = 128 if not plan.rows else 84 * plan.lanes if plan.lanes < 3 else None
+    return cuda_device.kernel(function_of(plan), registers)
 
 
 def function_of(plan: Plan) -> Any:
     """The function that a kernel is compiled of."""
     given, wanted, batch = viewing(plan)
     begin_thread, scratch = beginning(plan, given)
-    draw, choose = choosing(plan)
-    nodes, fields = len(plan.shape.specs), len(fields_of(plan.shape))
-    size, own, table = max(plan.sizes, default=0) + 1, len(plan.sizes) > 0, max(1, plan.edges)
+    draw, step_on = stepping_on(plan)
+    nodes, fields, slots = len(plan.shape.specs), len(fields_of(plan.shape)), len(plan.shape.rows)
+    table = max(1, plan.edges)
     made = {
         "begin_thread": begin_thread, "view_wanted": wanted, "view_batch": batch,
-        "view_scratch": scratch, "share": sharing_stream(plan), "draw": draw, "choose": choose,
+        "view_scratch": scratch, "share": sharing_stream(plan), "draw": draw, "step_on": step_on,
+        **fetching(plan), "face": facing(plan), "add": adding(plan),
         "SIMULATED": cuda_device.SIMULATED,
-        **functions_of(plan.shape), "LANES": plan.lanes, "GROUP": plan.group,
-        "THREADS": plan.threads, "CELLS": (fields, size, plan.lanes) if own else (1, 1, 1),
-        "LINES": (nodes, 1, size),
+        **functions_of(plan.shape), **learning_near(plan), "LANES": plan.lanes,
+        "GROUP": plan.group, "THREADS": plan.threads, "CELLS": (plan.size, fields, plan.lanes, 1),
+        "LINES": (nodes, 1, plan.size), "IN_SHARED": plan.rows > 0,
         "ROWS": (plan.rows, fields, plan.lanes, plan.threads) if plan.rows else (1, 1, 1, 1),
-        "NUMBERS": (3, nodes, plan.lanes), "LAST": (1, nodes),
-        "FOUND": (len(plan.shape.rows), plan.lanes), "DRAWN": (2, plan.threads),
+        "NUMBERS": (3, nodes, plan.lanes), "LAST": (1, nodes), "FOUND": (slots, plan.lanes),
+        "OLD": (5, slots, plan.lanes) if plan.window else (1, 1, 1),
+        "DRAWN": (4 if plan.shape.noisy else 2, plan.threads),
         "TABLE": (5, table), "INDICES": (3, table),
         "COUNTS": (plan.rows, plan.threads) if plan.counted else (1, 1),
         "IN_TABLE": plan.edges > 0, "SHARED_OUT": shared_out(plan), "ENDS": plan.ends,
-        "LOCAL": plan.shape.local, "WINDOW": plan.window, "BY_STEP": plan.by_step,
+        "LOCAL": plan.shape.local, "WINDOW": plan.window,
+        "BY_STEP": plan.by_step,
     }  # fmt: skip
     copy = types.FunctionType(run_threads.__code__, globals() | made, "run_threads")
     copy.__module__ = __name__
     return copy
+
+
+def learning_near(plan: Plan) -> dict[str, Any]:
+    """What lanes learn with in registers: a table has two rows there."""
+    specs = plan.shape.specs
+    if plan.shape.local:
+        specs = tuple(spec._replace(size=2) for spec in specs)
+    learn, clear = learning(specs)
+    return {"learn": learn, "clear": clear}

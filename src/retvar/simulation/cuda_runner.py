@@ -10,6 +10,8 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from retvar.simulation import cuda_device
 from retvar.simulation.blocks import Block, Recording
 from retvar.simulation.cuda_device import Device, without_contraction
 from retvar.simulation.cuda_kernel import Launch, Loaded, Plan, fields_of, kernel_of, plan_of
+from retvar.simulation.kernel import Given
 from retvar.simulation.question import Question
 from retvar.simulation.record import SUMMED, Batch
 from retvar.simulation.runner import Lanes, Moments, Progress, Simulation
@@ -34,6 +37,7 @@ MOST_POWERS = 1 << 22  # visits whose powers are in a table
 FEWEST_POWERS = 1 << 20  # … where runs are counted in episodes
 THREADS = 64  # of a block of the kernels below
 AHEAD = 8  # runs that are fetched at a time
+PIECE = 512  # runs whose initial weights are made at a time
 
 
 # ---------------------------------------------------------------------- statistics over runs
@@ -155,12 +159,12 @@ class BlockRunner:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the memory of a thread."""
         plan, states, slots = self.plan, self.lanes.states, len(self.block.shape.rows)
-        home = plan.shape.local and not plan.rows
         fields, nodes, lanes = len(fields_of(plan.shape)), len(plan.shape.specs), plan.lanes
         steps = plan.shape.specs[0].steps
+        weights = states + 1 if plan.shape.local else plan.size
         return {
-            "home": (states + 1, fields, lanes) if home else (1, 1, 1),
-            "used": (states, nodes, lanes) if steps else (1, 1, 1),
+            "home": (1, 1, 1) if plan.rows else (weights, fields, lanes),
+            "used": (states, nodes, lanes) if steps and not plan.shape.local else (1, 1, 1),
             "previous": (slots, states, lanes) if plan.shape.change else (1, 1, 1),
             "counted": (states,),
         }
@@ -191,9 +195,16 @@ class BlockRunner:
     def _memory(self) -> list[Any]:
         """Memory of all threads."""
         empty, shapes, each = self.device.empty, self._shapes(), self.plan.threads
-        home = empty(self.blocks if shapes["home"][0] > 1 else 1, *shapes["home"], each)
+        home = empty(1 if self.plan.rows else self.blocks, *shapes["home"], each)
+        lines = home.reshape(*home.shape[:2], math.prod(home.shape[2:]))
         used, previous = (empty(*shapes[x], self.blocks * each) for x in ("used", "previous"))
-        return [home, used, previous, empty(*shapes["counted"], self.blocks * each, dtype=np.int64)]
+        return [
+            home,
+            lines,
+            used,
+            previous,
+            empty(*shapes["counted"], self.blocks * each, dtype=np.int64),
+        ]
 
     def _results(self) -> Batch:
         """Results of the runs of a launch, not initialised; one number where none are wanted."""
@@ -206,7 +217,7 @@ class BlockRunner:
 
     def _load(self, runs: range) -> None:
         """Put what lanes are given, and the truth, on the GPU."""
-        given, wanted, phi, powers = self.lanes.given(runs), self.lanes.wanted(runs), [], []
+        given, wanted, phi, powers = self._given(runs), self.lanes.wanted(runs), [], []
         last = int(self.recording.points[-1])
         most = min(last + 2, MOST_POWERS) if self.recording.by_step else FEWEST_POWERS
         for k, (spec, node) in enumerate(zip(self.plan.shape.specs, self.lanes.nodes, strict=True)):
@@ -222,6 +233,20 @@ class BlockRunner:
         wanted = wanted._replace(since=np.int64(wanted.since))
         loaded = Loaded(given, self.lanes.q, self.lanes.kappa, tuple(phi), tuple(powers))
         self.loaded, self.wanted = self.device.put_all((loaded, wanted))
+
+    def _given(self, runs: range) -> Given:
+        """What lanes are given; initial weights are on the GPU, made by threads piece by piece."""
+        pieces = [range(k, min(k + PIECE, runs.stop)) for k in range(runs.start, runs.stop, PIECE)]
+        there: list[Any] = []
+        with ThreadPoolExecutor(self.simulation.threads) as pool:
+            for first, given in zip(count(0, PIECE), pool.map(self.lanes.given, pieces)):
+                for x in [] if there else given.starts:
+                    rows = len(runs) if x.shape[1] > 1 else 1
+                    there.append(self.device.empty(len(x), rows, x.shape[2]))
+                for x, found in zip(there, given.starts, strict=True):
+                    for k in range(len(found) if first < x.shape[1] else 0):
+                        self.device.write(x[k, first : first + found.shape[1]], found[k])
+        return given._replace(starts=tuple(there))
 
     def _prepare(self, runs: range) -> None:
         """Load what is given, and set sums to 0."""

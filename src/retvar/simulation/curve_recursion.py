@@ -508,9 +508,8 @@ def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
     if learner.order != 2:
         remedy = "must be 2 for exact curves; use simulate"
         raise InputError(f"{prefix}order", learner.order, remedy)
-    for name, start in setup.template.initial.items():
-        if not isinstance(start, PerRun):
-            raise InputError(f"{prefix}{name}", start, NO_CURVE)
+    if not isinstance(setup.template.start, PerRun | None):
+        raise InputError(f"{prefix}value", learner.value, NO_CURVE)
     names = {VALUE: "", VARIANCE: "_bar", MEAN: "_mean"}  # the mean's default is another's
     for place in (p for p in names if p in learner.network.places):
         kind, traced, *_ = setup.rule(place)
@@ -523,14 +522,8 @@ def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
 
 def _start_points(template: Template) -> tuple[list[Array], Array]:
     """Initial weights [point, weight] of the nodes: a point for each run; and its share."""
-    given = template.initial.items()
-    tables = {name: np.asarray(x.values) for name, x in given if isinstance(x, PerRun)}
-    runs = {len(rows) for rows in tables.values()} or {1}
-    if len(runs) > 1:
-        remedy = "tables of initial values need equal lengths"
-        raise InputError("value", f"{sorted(runs)} runs", remedy)
-    (count,) = runs
-    return template.started(tables, count), np.full(count, 1 / count)
+    runs = len(template.start.values) if isinstance(template.start, PerRun) else 1
+    return template.weights(range(runs), None), np.full(runs, 1 / runs)
 
 
 def _node_variables(

@@ -171,7 +171,7 @@ def _curve(
     rows = []
     last = int(moments[-1])
     with np.errstate(over="ignore", invalid="ignore"):
-        path = _by_step(recursion, initial) if by_step else _by_episode(recursion, initial)
+        path = (_by_step if by_step else _by_episode)(recursion, initial, last)
         wanted = set(moments.tolist())
         for t, now in enumerate(itertools.islice(path, last + 1)):
             if t in wanted:
@@ -189,7 +189,7 @@ def _curve(
     return found
 
 
-def _by_step(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Array]]:
+def _by_step(recursion: Recursion, initial: Array, _: int) -> Iterator[Callable[[], Array]]:
     """Moments after each step, from step 0 on."""
     operator, x = recursion.operator, recursion.begin(initial)
     while True:
@@ -197,17 +197,27 @@ def _by_step(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Arra
         x = operator @ x
 
 
-def _by_episode(recursion: Recursion, initial: Array) -> Iterator[Callable[[], Array]]:
-    """Moments after each episode: at its end, summed over all its lengths."""
+def _by_episode(recursion: Recursion, initial: Array, last: int) -> Iterator[Callable[[], Array]]:
+    """Moments after each episode: at its end, summed over all its lengths.
+
+    An episode is a linear map; of many episodes its matrix is made first.
+    """
     stay, end = np.split(np.arange(recursion.walked.shape[0]), [recursion.unknowns])
-    within, last = Triangle(recursion, recursion.walked[stay]), recursion.walked[end]
+    within, ends = Triangle(recursion, recursion.walked[stay]), recursion.walked[end]
     if within.radius >= 1:
         remedy = "the mean square at the end of an episode is infinite; use smaller steps"
         raise InputError("episodes", f"a radius of {within.radius:.6g}", remedy)
+
+    def episode(now: Array) -> Array:
+        return np.asarray(ends @ within.solve(recursion.begin(now)))
+
+    step: Callable[[Array], Array] = episode
+    if initial.size < last:
+        step = np.stack([episode(x) for x in np.eye(initial.size)], axis=1).__matmul__
     now = initial
     while True:
         yield lambda: now  # noqa: B023
-        now = np.asarray(last @ within.solve(recursion.begin(now)))
+        now = step(now)
 
 
 # ---------------------------------------------------------------------- at rest

@@ -144,7 +144,7 @@ class Question:
             f"true_{name}": (dims, np.array([self.truth(t)[name][at] for t in self.templates]))
             for name in ("value", "variance", *self.higher)
         }
-        fixed = [not t.learner.learn_value and "value" not in t.initial for t in self.templates]
+        fixed = [not t.learner.learn_value and t.start is None for t in self.templates]
         if any(fixed):
             frozen = np.full((len(self.templates), at.size), np.nan)
             held = self.frozen(list(compress(self.templates, fixed)), range(1))

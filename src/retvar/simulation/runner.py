@@ -82,7 +82,7 @@ class Lanes:
         self.nodes = [each[0].template.nodes[place] for place, each in self.owned]
         self.p, self.q = self._settings(0), self._settings(1)
         self.kappa = np.stack(np.broadcast_arrays(*(node.kappa for node in self.nodes)))
-        self.differs = any(m.template.initial for each in members for m in each)
+        self.differs = any(m.template.start for each in members for m in each)
         self.states, template = simulation.question.mdp.n_states, members[0][0].template
         self.truth, self.rows = simulation.question.of_lanes(block), table_of(block.shape)
         self.shapes = result_shapes(block, simulation)
@@ -98,16 +98,20 @@ class Lanes:
         if self.differs or not self._given.starts:
             draws, found = initial_draws(self.simulation.question.seed), {}
             for template in {m.template for _, members in self.owned for m in members}:
-                if template.start not in found:
-                    found[template.start] = template.weights(runs, draws)
+                if template.start_key not in found:
+                    found[template.start_key] = template.weights(runs, draws)
             starts, which = [], []
             for place, members in self.owned:
-                keys = [m.template.start for m in members]
+                keys = [m.template.start_key for m in members]
                 distinct = list(dict.fromkeys(keys))
-                tables = np.broadcast_arrays(*(found[key][place] for key in distinct))
-                starts.append(np.stack(tables))  # a single row is repeated
+                tables = [found[key][place] for key in distinct]
+                if all(x.strides[0] == 0 for x in tables):  # one row for all runs
+                    tables = [x[:1] for x in tables]
+                starts.append(np.stack(np.broadcast_arrays(*tables)))
                 which.append(np.array([distinct.index(key) for key in keys]))
-            self._given = self._given._replace(starts=tuple(starts), which=tuple(which))
+            given = self._given._replace(starts=tuple(starts), which=tuple(which))
+            self._given = given
+            return given  # other threads may have replaced it meanwhile
         return self._given
 
     def wanted(self, runs: range) -> Wanted:

@@ -23,7 +23,7 @@ from retvar.td.random import ULP, U, keys, seed_of, uniform, word
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 START = U(1 << 62)
-INITIAL = U((1 << 62) + 4)
+INITIAL = U((1 << 62) + (2 << 50) + 4)
 
 
 class Stream(NamedTuple):
@@ -204,22 +204,14 @@ def start(a, b, c, stream):
 
 
 @compiled
-def uniforms(seed, run, first, out):
-    """Fill `out` [run, number] with numbers in [0, 1), from run `run` and word `first` on."""
+def draws(seed, run, first, normals, out):
+    """Fill `out` [run, number] from run `run` and word `first` on: in [0, 1), or `normals`."""
     for r in range(out.shape[0]):
         a, b = keys(U(seed), run + r)
         for i in range(out.shape[1]):
-            out[r, i] = uniform(word(a, b, U(first) + U(i)))
-
-
-@compiled
-def normals(seed, run, first, out):
-    """Fill `out` [run, number] with normal variates, from run `run` and word `first` on."""
-    for r in range(out.shape[0]):
-        a, b = keys(U(seed), run + r)
-        for i in range(out.shape[1]):
-            c = U(first) + U(2) * U(i)
-            out[r, i] = normal(word(a, b, c), word(a, b, c + U(1)))
+            c = U(first) + U(2 if normals else 1) * U(i)
+            x = word(a, b, c)
+            out[r, i] = normal(x, word(a, b, c + U(1))) if normals else uniform(x)
 
 
 class Path(NamedTuple):

@@ -1,4 +1,4 @@
-"""All cells of a sweep as one labelled dataset, or as a table."""
+"""All cells of a sweep as one labelled dataset."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 
-from retvar.experience.moves import text_literal
 from retvar.support import arguments, cache
 from retvar.support.errors import InputError
-from retvar.support.files import write_with
 from retvar.support.format import listed
 from retvar.sweep.plan import Cell, Plan
 from retvar.sweep.run_errors import recorded
@@ -162,51 +159,20 @@ def _rules(name: str, given: list[Any]) -> dict[str, Any]:
     return {f"{name}_rule": [kinds.get(type(x), "constant") for x in given], **named}
 
 
-def _table(data: xarray.Dataset, plan: Plan) -> xarray.Dataset:
-    """Of each learner on each domain: runs, settings, and errors of the runs that converged.
-
-    Errors are the mean and the standard deviation at the last moment, and the mean over all.
-    """
-    errors = data[list(plan.errors)].where(~data.diverged)
-    last = errors.isel({plan.unit: -1})
-    there = last["value_rmse"].notnull() | data.diverged
-    found = data.coords.to_dataset().drop_dims([plan.unit, "run"])
-    found = found.assign({plan.unit: last[plan.unit], "runs": there.sum("run")})
-    found["diverged"] = data.diverged.sum("run")
-    for name in plan.errors:
-        found[f"{name}_mean"] = last[name].mean("run")
-        found[f"{name}_std"] = last[name].std("run", ddof=1)
-        found[f"{name}_mean_over_time"] = errors[name].mean([plan.unit, "run"])
-    return found
-
-
 def save(
     store: Store,
     path: str | Path,
     *,
     partial: bool = False,
 ) -> str | None:
-    """Write one dataset (``.nc``) or one table (``.parquet``) and return the digest of the store.
+    """Write one dataset (``.nc``) and return the digest of the store.
 
     The digest is that of ``status`` and is saved in the file; it is None if cells are missing.
     """
     path = arguments.path("path", path)
-    if path.suffix not in (".nc", ".parquet"):
-        raise InputError("out", path, "must end in .nc or .parquet")
+    if path.suffix != ".nc":
+        raise InputError("out", path, "must end in .nc")
     data = collect(store, partial=partial)
+    cache.write(path, data, store.plan.digest)
     found: str | None = data.attrs.get("digest")
-    if path.suffix == ".nc":
-        cache.write(path, data, store.plan.digest)
-        return found
-    rows = _table(data, store.plan).to_dataframe().reset_index()
-    database = duckdb.connect().register("rows", rows[rows.runs > 0])
-    known = (name for name in ("name", "retvar", "digest") if name in data.attrs)
-    about = ", ".join(f"{name}: {text_literal(data.attrs[name])}" for name in known)
-    parquet = f"(FORMAT parquet, KV_METADATA {{{about}}})"
-    write_with(
-        path,
-        lambda temporary: database.execute(
-            f"COPY rows TO {text_literal(str(temporary))} {parquet}"
-        ),
-    )
     return found

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -119,16 +118,16 @@ class RunErrors:
     moment: str
     options: ComparisonOptions  #: with the default of ``over`` filled in
 
-    def questions(self, axes: Sequence[str] = ()) -> dict[str, Indices]:
+    def questions(self, axis: str = "") -> dict[str, Indices]:
         """Learners grouped by what they estimate; only errors within a group are comparable.
 
-        Settings along `axes` of a figure tell no groups apart.
+        The setting along the axis of a figure tells no groups apart.
         """
         parts = []  # of those that vary: a text for each learner
         for name in QUESTION_SETTINGS:
             column = self.settings.get(name, [])
             texts = setting_texts(name, column)
-            if len(texts) > 1 and name not in axes:
+            if len(texts) > 1 and name != axis:
                 parts.append([f"{name} = {texts[x]}" for x in column])
         return _groups(", ".join(part[k] for part in parts) for k in range(len(self.learners)))
 
@@ -148,16 +147,11 @@ class RunErrors:
         texts = setting_texts(by, column := self.column(by))
         return _groups(texts[x] for x in column)
 
-    def cells(
-        self, members: Indices, axes: Mapping[str, Sequence[float]]
-    ) -> dict[tuple[int, ...], Indices]:
-        """Which of these learners have which settings, by the places of these on the axes."""
-        found = defaultdict[tuple[int, ...], list[int]](list)
-        for m in members.tolist():
-            with contextlib.suppress(ValueError):  # it has no number there
-                at = [values.index(self.column(name)[m]) for name, values in axes.items()]
-                found[tuple(at)].append(m)
-        return {at: np.array(found[at], dtype=np.intp) for at in sorted(found)}
+    def by_number(self, members: Indices, name: str) -> dict[float, Indices]:
+        """These learners by the number that a setting has, ascending."""
+        column = np.array([x if isinstance(x, float | int) else np.nan for x in self.column(name)])
+        own = column[members]
+        return {float(x): members[own == x] for x in np.unique(own[np.isfinite(own)])}
 
     def best(self, members: Indices) -> Indices:
         """For each domain the learner with the least error in the selecting runs."""
@@ -169,10 +163,10 @@ class RunErrors:
         chosen = members if members.size == 1 else self.best(members)
         return np.asarray(self.values[np.arange(len(self.domains)), chosen])
 
-    def relative(self, axes: Sequence[str] = ()) -> RunErrors:
+    def relative(self, axis: str = "") -> RunErrors:
         """With several domains, multiples of the best error of each domain and question."""
         values = self.values.copy()
-        for own in self.questions(axes).values() if len(self.domains) > 1 else ():
+        for own in self.questions(axis).values() if len(self.domains) > 1 else ():
             least = centre(values[:, own]).min(axis=1)
             if not np.isfinite(least).all() or not least.all():
                 raise InputError("data", "a domain without a best", "every learner diverged there")

@@ -77,7 +77,7 @@ class Learner(Shown):
     estimand: Estimand = "target_return"
     value: ArrayLike | InitialValues = 0.0
     learn_value: bool = True
-    initial_variance: ArrayLike | InitialValues = 0.0
+    initial_variance: ArrayLike = 0.0
     order: int = 2
 
     method: ClassVar[str]
@@ -169,10 +169,9 @@ class Learner(Shown):
         if (states is None) == (features is None):
             given = "both" if states is not None else "neither"
             raise InputError("states, features", given, "give one of the two")
-        for field in dataclasses.fields(self):
-            if isinstance(kind := getattr(self, field.name), InitialValues):
-                remedy = "differs from run to run; use it with simulate"
-                raise InputError(field.name, type(kind).__name__, remedy)
+        if isinstance(self.value, InitialValues):
+            remedy = "differs from run to run; use it with simulate"
+            raise InputError("value", type(self.value).__name__, remedy)
         if states is not None and not (value_features is None and mean_features is None):
             raise InputError("value_features", "with states", "use features instead of states")
         table = States(states) if states is not None else features
@@ -267,7 +266,7 @@ class Centred(Learner):
 
     alpha_mean: float | StepSize | None = None
     kappa_mean: ArrayLike | None = None
-    initial_mean: ArrayLike | InitialValues | None = None
+    initial_mean: ArrayLike | None = None
 
     method = "centred"
 
@@ -353,16 +352,16 @@ def _setting(field: str, given: Any) -> Any:
         found = np.array(step_size(field, given).parameters())
         if isinstance(given, StepSize):
             return given
-    elif field in ("value", "initial_variance", "initial_mean"):
-        if isinstance(given, InitialValues):
+    elif isinstance(given, InitialValues):
+        if field == "value":
             return given
+        raise InputError(field, given, "must not differ from run to run")
+    elif field in ("value", "initial_variance", "initial_mean"):
         kind = getattr(given, "dtype", None)
         if kind is not None and kind.kind == "f" and kind != np.float64:
             remedy = "must be float64, or squared errors lose half of their digits"
             raise InputError(field, f"{kind} weights", remedy)
         found = arguments.numbers(field, given)
-    elif isinstance(given, InitialValues):
-        raise InputError(field, given, "must not differ from run to run")
     else:
         found = arguments.unit_interval(field, given)
     if found.size == 0:

@@ -188,7 +188,8 @@ class FeatureCode:
             found = 0.0
             if SELECTS:
                 for i in range(SIZE):
-                    found = w[u(i), u(lane)] if i == s else found
+                    x = w[u(i), u(lane)]  # read in any case: that needs no branch
+                    found = x if i == s else found
                 return found
             if IS_TABLE:
                 return w[u(s), u(lane)]

@@ -42,27 +42,6 @@ class ObservationFeatures(TransitionFeatures):
         object.__setattr__(self, "high", tuple(high.tolist()))
 
     @classmethod
-    def from_space(cls, space: Any, **settings: Any) -> Self:
-        """Take the bounds from a Gymnasium Box; other settings as for the class.
-
-        >>> import gymnasium
-        >>> import retvar as rv
-        >>> box = gymnasium.spaces.Box(-1.0, 1.0, shape=(2,))
-        >>> rv.features.Polynomial.from_space(box, degree=3).size
-        10
-        """
-        if not hasattr(space, "low") or not hasattr(space, "high"):
-            raise InputError("space", space, "must be a Box, which has low and high")
-        low, high = (np.asarray(x).ravel() for x in (space.low, space.high))
-        largest = np.finfo(low.dtype).max if low.dtype.kind == "f" else np.inf
-        endless = (np.abs(low) >= largest) | (np.abs(high) >= largest)
-        if endless.any():
-            k = int(np.argmax(endless))
-            remedy = "has no bounds; give low and high, or use from_data(observations)"
-            raise InputError(f"space[{k}]", f"{low[k]} to {high[k]}", remedy)
-        return cls(low, high, **settings)
-
-    @classmethod
     def from_data(cls, observations: Any, margin: float = 0.05, **settings: Any) -> Self:
         """Take the bounds from observations [n, dimension], widened by `margin` of the range.
 
