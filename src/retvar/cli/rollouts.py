@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from retvar.estimation.return_sample import ReturnSample
 
 SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles
-
-
 OPTIONS: base.Options = {
     "gamma": (float, "Discount γ."),
     **sources.ACTING,
