@@ -158,7 +158,7 @@ def test_a_cautious_policy_weighs_mean_against_variance(penalty, action):
     """1.5 − c·4 is below 1 for c above 0.125."""
     mdp = two_ways()
     policy = rv.Policy.cautious(mdp, penalty)
-    assert policy.probabilities[0, mdp.action_index(action)] == 1
+    assert policy.probabilities[0, mdp.action_names.index(action)] == 1
 
 
 def test_it_is_greedy_for_the_policy_given():

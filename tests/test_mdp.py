@@ -123,7 +123,7 @@ def test_names_may_be_used_everywhere():
         policies={"lazy": {"day": "wait", "night": {"wait": 0.5, "sleep": 0.5}}},
     )
     assert mdp.state_index("night") == mdp.state_index(1) == 1
-    assert mdp.action_index("sleep") == 1
+    assert mdp.action_names.index("sleep") == 1
     assert mdp.start.tolist() == [0.25, 0.75]
     assert mdp.policy("lazy").probabilities.tolist() == [[1, 0], [0.5, 0.5]]
     assert mdp.episodic

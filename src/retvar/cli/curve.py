@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 ROWS = 10  # moments in the printed table; JSON has all
 STEPS = ("alpha", "alpha_bar", "alpha_mean")
 REFUSED = {"rest": ("best", "steps", "episodes", "plot"), "best": ("episodes", *STEPS)}
-
-
 OPTIONS: base.Options = {
     **base.DOMAIN,
     "method": ([click.Choice(list(NETWORKS))], "Method."),

@@ -202,13 +202,10 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    formats = base.split_commas(text) or ()
-    if formats == ("none",):
-        return ()
-    for each in formats:
-        if each not in FORMATS:
-            raise InputError("formats", each, f"must be some of {', '.join(FORMATS)}, or none")
-    return formats
+    given = tuple(each for each in base.split_commas(text) or () if each != "none")
+    if unknown := [each for each in given if each not in FORMATS]:
+        raise InputError("formats", unknown[0], f"must be some of {', '.join(FORMATS)}, or none")
+    return given
 
 
 def _refuse_unknown(experience: Experience, args: dict[str, Any]) -> None:
@@ -288,8 +285,7 @@ def _several(
     refuse("is for one reward; leave it out", alone)
     found: Any = estimate(experience, **settings)
     found.save(out)
-    data = found.returns.data
-    plain = {str(name): column.values.tolist() for name, column in data.variables.items()}
+    plain = {str(name): x.values.tolist() for name, x in found.returns.data.variables.items()}
     print_result(base.to_json(plain) if args["json"] else f"{found}\n\nwritten: {out}")
 
 
@@ -439,8 +435,8 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
         labels = data["label"].values
         data = data.isel(state=sorted(range(len(labels)), key=lambda k: natural_key(labels[k])))
     own = [name for name in data.data_vars if data[name].dims[:1] == (dim,)]  # and centres
-    counts = found.experience.counts
-    result = {
+    counts, check = found.experience.counts, {} if checked is None else {"check": checked.to_dict()}
+    return {
         **data.attrs,
         dim: [str(x) for x in data["label" if dim == "state" else dim].values],
         "warnings": found.warnings,
@@ -450,7 +446,5 @@ def _to_dict(found: Estimate, checked: Any) -> dict[str, Any]:
         "unmarked_ends_by_reason": dict(counts.unmarked_ends),
         **{str(name): data[name].values.tolist() for name in own},
         "self_check": found.self_check.to_dict(),
+        **check,
     }
-    if checked is not None:
-        result["check"] = checked.to_dict()
-    return result

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from retvar.estimation.return_sample import ReturnSample
 
 SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles
-
-
 OPTIONS: base.Options = {
     "gamma": (float, "Discount γ."),
     **sources.ACTING,
@@ -72,7 +70,7 @@ def _to_dict(sample: ReturnSample, below: float | None) -> dict[str, Any]:
         "returns": sample.returns.tolist(),
         "cut_off": sample.cut_off,
         "within_limit": sample.within_limit,
-        "largest_missing_part": sample.missing,
+        "largest_completed_part": sample.completed,
         "level": sample.level,
         **{name: list(getattr(sample, name)) for name in ("mean", "std", "skewness")},
         "quantiles": {f"{q:g}": list(sample.quantile(q)) for q in SHOWN},

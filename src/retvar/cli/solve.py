@@ -19,8 +19,6 @@ ROWS = 60  # of the printed table; JSON has all
 RETURNS = {"target_return": "the target's return", "off_policy_return": "off-policy return"}
 BOUNDS = {"exact": "", "upper bound": "at most ", "lower bound": "at least "}
 MOMENTS = ("mean", "variance", "third moment", "fourth moment")
-
-
 OPTIONS: base.Options = {
     **base.DOMAIN,
     **base.QUESTION,

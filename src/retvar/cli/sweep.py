@@ -140,9 +140,8 @@ def collect(folder: Path, out: Path, partial: bool, **args: Any) -> None:
     from retvar.sweep import save
 
     digest = save(_open(folder), out, partial=partial)
-    plain = {"out": str(out), "digest": digest}
     text = "no digest, since cells are missing" if digest is None else f"digest {digest}"
-    base.show(args, plain, f"{out}: {text}")
+    base.show(args, {"out": str(out), "digest": digest}, f"{out}: {text}")
 
 
 def _load(

@@ -24,20 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.exact.moments import (
-    MomentSystem,
-    deviation,
-    moment_reward,
-    moment_system,
-    noisy_states,
-)
+from retvar.exact.moments import MomentSystem, deviation, moment_reward, moment_system, noisy_states
 from retvar.mdp import MDP, Policy, WeightedEdges, weigh_edges
 from retvar.mdp.linear import Apply, Resolvent, reaching
-from retvar.mdp.weighted_edges import (
-    Estimand,
-    importance_ratio,
-    sum_by_action,
-)
+from retvar.mdp.weighted_edges import Estimand, importance_ratio, sum_by_action
 from retvar.support.errors import InputError
 from retvar.support.format import listed
 

@@ -221,10 +221,6 @@ class MDP(Shown):
         """
         return self._state_of("state", state)
 
-    def action_index(self, action: int | str) -> int:
-        """Index of an action given by name or index."""
-        return self._action_of("action", action)
-
     def policy(self, policy: object = None, field: str = "policy") -> Policy:
         """Return a policy for this MDP; error messages call it `field`.
 

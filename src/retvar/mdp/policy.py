@@ -192,10 +192,7 @@ class Policy(Shown):
 
     def _html(self) -> str:
         n, k = self.probabilities.shape
-        shown, rest = (
-            self.probabilities[:MOST, :MOST_COLUMNS],
-            self.probabilities[:MOST, MOST_COLUMNS:],
-        )
+        shown, rest = np.split(self.probabilities[:MOST], [MOST_COLUMNS], axis=1)
         heading = ["state", *(f"action {a}" for a in range(shown.shape[1]))]
         if k > MOST_COLUMNS:
             heading.append("others")
