@@ -38,7 +38,7 @@ def truth(name: str, model: Any, gamma: float, place: Any, episodes: int) -> tup
         )  # fmt: skip
     except rv.InputError:
         return np.nan, np.nan
-    return float(sample.low.mean()), float(sample.low.std(ddof=1))
+    return float(sample.returns.mean()), float(sample.returns.std(ddof=1))
 
 
 def show(name: str, training: int | None, steps: int, places: int, episodes: int) -> np.ndarray:

@@ -168,6 +168,11 @@ def test_brackets_scale_with_rewards(scale):
         assert np.all(b.low * factor <= a.high * (1 + 1e-12) + 1e-12 * scale)
 
 
+def test_of_rare_large_rewards_the_law_is_found_where_first_grids_miss_its_lower_tail():
+    rare = [(0, 0, 0, 1e-3, 1e3), (0, 0, 0, 1 - 1e-3, 0.0)]
+    assert rv.law(rv.MDP.from_edges(rare, gamma=0.9), tolerance=0.01).reached
+
+
 def test_rare_and_nearly_equal_rewards_stay_inside():
     rare = rv.law(loop(1.0, 0.9, rare=1e-12))
     assert contains(rare.std, rare.solution.std, 0.0)
@@ -199,6 +204,10 @@ def test_heavy_off_policy_tails_are_told_and_infinite_variances_are_nan():
 
 def test_a_budget_that_is_spent_is_told(monkeypatch):
     monkeypatch.setattr("retvar.exact.law_bounds.BUDGET", 1e5)
+    endless = rv.MDP.from_edges([(0, 0, 0, 0.5, 1.0), (0, 0, 0, 0.5, -1.0)], gamma=1 - 1e-9)
+    far = rv.law(endless)
+    assert not far.reached
+    assert contains(far.std, far.solution.std, 0.0)
     law = rv.law(rv.MDP.from_gymnasium("CliffWalking-v1", gamma=0.9), tolerance=1e-6)
     assert not law.reached
     assert "not to 1e-06" in str(law)

@@ -197,10 +197,10 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    from retvar.support import arguments
-
-    given = base.split_commas(text) or ()
-    return tuple(arguments.choice("formats", x, [*FORMATS, "none"]) for x in given if x != "none")
+    given = tuple(each for each in base.split_commas(text) or () if each != "none")
+    if unknown := [each for each in given if each not in FORMATS]:
+        raise InputError("formats", unknown[0], f"must be some of {', '.join(FORMATS)}, or none")
+    return given
 
 
 def _refuse_unknown(experience: Experience, args: dict[str, Any]) -> None:

@@ -274,7 +274,7 @@ class Critic(OwnDiscounts):
                 if error.field != "start":
                     raise
                 return None
-            same.append(bool(np.ptp(sample.low) <= 1e-9 * np.abs(sample.low).max()))
+            same.append(bool(np.ptp(sample.returns) <= 1e-9 * np.abs(sample.returns).max()))
         self.about = replace(self.about, deterministic=all(same) if same else None)
         return self.about.deterministic
 

@@ -78,7 +78,8 @@ class Answer(Shown):
         }
         if (sample := self.rollouts) is not None:
             found["rollouts"] = {
-                "episodes": sample.size, "cut_off": sample.cut_off, "completed": sample.completed,
+                "episodes": sample.size,
+                "cut_off": sample.cut_off, "completed": sample.completed > 0.0,
                 "mean": list(sample.mean), "std": list(sample.std),
                 "return_interval": list(sample.middle), "contradict": self.contradicted,
             }  # fmt: skip
@@ -88,7 +89,7 @@ class Answer(Shown):
 def _apart(own: Interval, sampled: Interval, wider: float) -> bool:
     """Whether two intervals have nothing in common when they are so many times as wide."""
     (least, most), (lower, upper) = (
-        (x.low, x.high) if math.isnan(x.estimate)  # bounds
+        (x.low, x.high) if math.isnan(x.estimate)  # no spread was seen
         else (x.estimate - wider * (x.estimate - x.low), x.estimate + wider * (x.high - x.estimate))
         for x in (own, sampled)
     )  # fmt: skip
@@ -207,7 +208,7 @@ def answers_table(answers: list[Answer]) -> str:
             note = count(sample.size, "return")
             if sample.cut_off:
                 how = sample.remark().replace("value function", "estimate")
-                note += f", {sample.cut_off:,} cut off{how}"
+                note += f", {sample.cut_off:,} {how}"
             if wrong := " and ".join(each.contradicted):
                 note += f"; they disagree with the {wrong} above: trust the roll-outs"
             notes.append(note)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from retvar.support.errors import InputError
 Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
 CUT_OFF, AS_END = "cut_off", "as_end"  # what truncation means
-NEGLIGIBLE = 1e-6  # share of what follows that no longer counts: the return is whole
+NEGLIGIBLE = 1e-3  # discount of what follows a cut that counts no longer: the return is whole
+COMPLETED = 1e-6  # the same where a value function completes it
 NEAR = 0.01  # of an observation asked for: the same
 
 
@@ -64,14 +65,14 @@ def rollouts(
     max_steps
         Steps after which an episode is cut off; default: the environment's own limit, if any.
     truncated
-        What truncation means: ``"cut_off"``, that the return goes on unseen; or ``"as_end"``: the
-        question is the return up to the limit of steps, which evaluation scripts report. With γ = 1
-        a cut-off return has no bound.
+        What truncation means: ``"cut_off"``, that the return goes on unseen, which is an error
+        where what follows counts for more than a thousandth and there is no `value`; or
+        ``"as_end"``: the question is the return up to the limit of steps, which evaluation scripts
+        report.
     value
         Value of an observation, which completes returns that were cut off.
     reward_range
-        Smallest and largest reward; default: those seen. Without `value` they bound what a cut-off
-        return misses. Where given, they also bound returns, for the interval of the worst ones.
+        Smallest and largest reward: they bound returns, for the interval of the worst ones.
     precision
         Run as many more episodes as the interval of the mean needs to be ± this, or less:
         ``sample.episodes_for(precision)`` of the first `episodes`.
@@ -122,57 +123,57 @@ class _Episodes:
     level: float
     as_end: bool
     value: Value | None
-    known: tuple[float, float] | None  # range of rewards
-    # of each return: its sum, the discount of what is missing, and the last observation if any is
-    returns: list[tuple[float, float, Any]] = field(default_factory=list)
-    rewards: tuple[float, float] = (math.inf, -math.inf)  # smallest and largest
-    cuts: int = 0  # episodes that were truncated, whatever that matters
+    reward_range: tuple[float, float] | None
+    returns: list[float] = field(default_factory=list)
+    cuts: int = 0  # returns that go on after their end
+    completed: float = 0.0  # the largest part of a return that is a value
 
     def run(self, env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> None:
         """Run so many episodes."""
         experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
         so_far: dict[int, Any] = {}  # of each stream: return, and weight of the next
         for chunk in experience.chunks():
-            reward, (low, high) = chunk["reward"], self.rewards
-            self.rewards = min(low, float(reward.min())), max(high, float(reward.max()))
+            reward = chunk["reward"]
             stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
             columns = (stream, reward, chunk["terminated"], chunk["truncated"])
             rows = zip(*(column.tolist() for column in columns), strict=True)
             for row, (i, gain, ended, cut) in enumerate(rows):
                 total, weight = so_far.pop(i, (0.0, 1.0))
                 total, weight = total + weight * gain, weight * self.gamma
-                if not (ended or cut):
+                if cut and not ended:
+                    total += self._rest(weight, chunk["next_state"][row])
+                if ended or cut:
+                    self.returns.append(total)
+                else:
                     so_far[i] = total, weight
-                    continue
-                share = 0.0 if ended or weight <= NEGLIGIBLE else weight
-                self.returns.append((total, share, chunk["next_state"][row] if share else None))
-                self.cuts += not ended
+
+    def _rest(self, weight: float, observation: Any) -> float:
+        """What a return that was cut off lacks, by the value function."""
+        if self.as_end:
+            self.cuts += 1
+            return 0.0
+        if weight <= (NEGLIGIBLE if self.value is None else COMPLETED):
+            return 0.0
+        if self.value is None:
+            remedy = (
+                f"an episode was cut off where what follows counts {weight:.2g}: allow more steps, "
+                "give its value, or ask for the return up to the limit (as_end, --within-limit)"
+            )
+            raise InputError("truncated", CUT_OFF, remedy)
+        value = np.asarray(self.value(observation)).item()
+        if not math.isfinite(value):
+            raise InputError("value", f"{self.value!r}", "must give a finite number")
+        self.cuts, self.completed = self.cuts + 1, max(self.completed, abs(weight * value))
+        return float(weight * value)
 
     def sample(self) -> ReturnSample:
-        """The returns, those that were cut off completed or with bounds."""
-        totals, shares, ends = zip(*self.returns, strict=True)
-        returns, share = np.array(totals), np.array(shares)
-        bounds = (-math.inf, math.inf) if self.known is None else self._rest(*self.known)
-        make = partial(ReturnSample, level=self.level, bounds=bounds)
-        if self.as_end:
-            return make(returns, returns, self.cuts, within_limit=True)
-        count = int(np.count_nonzero(share))
-        if self.value is not None and count:
-            values = [0.0 if x is None else np.asarray(self.value(x)).item() for x in ends]
-            if not np.isfinite(values).all():
-                remedy = "must give a finite number for an observation"
-                raise InputError("value", f"{self.value!r}", remedy)
-            returns += share * values
-            return make(returns, returns, count, rest=float(np.abs(share * values).max()))
-        rest = self._rest(*(self.known or self.rewards))
-        lower, upper = (returns + np.where(share > 0.0, end, 0.0) * share for end in rest)
-        return make(lower, upper, count)
-
-    def _rest(self, low: float, high: float) -> tuple[float, float]:
-        """Bounds on the return that follows a cut, from those of rewards."""
-        if self.gamma == 1.0:
-            return (-math.inf if low < 0 else 0.0), (math.inf if high > 0 else 0.0)
-        return min(low / (1.0 - self.gamma), 0.0), max(high / (1.0 - self.gamma), 0.0)
+        """The returns so far."""
+        bounds = (-math.inf, math.inf)
+        if self.reward_range is not None and self.gamma < 1.0:
+            low, high = (reward / (1.0 - self.gamma) for reward in self.reward_range)
+            bounds = min(low, 0.0), max(high, 0.0)
+        returns = np.array(self.returns)
+        return ReturnSample(returns, self.cuts, self.level, self.as_end, self.completed, bounds)
 
 
 def _placed(env: Any, start: Any, max_steps: int | None, after: ExitStack) -> Any:

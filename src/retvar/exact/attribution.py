@@ -111,6 +111,11 @@ class Attribution(Shown):
         """The edges with the largest shares, those without any left out."""
         return [self._of(k) for k in self._largest(most)]
 
+    def top_intervals(self, most: int = SHOWN) -> Array:
+        """Lower and upper ends of these shares; without data, the shares."""
+        ends = self.intervals.get("by_edge", np.stack([self.by_edge, self.by_edge]))
+        return np.asarray(ends[:, self._largest(most)])
+
     def _largest(self, most: int) -> list[int]:
         order = np.argsort(-self.by_edge, kind="stable")[: arguments.integer("most", most, 1)]
         return [int(k) for k in order if self.by_edge[k] > ROUNDING]
@@ -124,12 +129,11 @@ class Attribution(Shown):
 
     def table(self, most: int = SHOWN) -> list[list[str]]:
         """Rows of text: a heading, then the edges with the largest shares."""
-        ends, rows = self.intervals.get("by_edge"), []
-        for k in self._largest(most):
-            x = self._of(k)
-            interval = [] if ends is None else [" … ".join(f"{end[k]:.1%}" for end in ends)]
+        rows, known = [], bool(self.intervals)
+        for x, ends in zip(self.top(most), self.top_intervals(most).T, strict=True):
+            interval = [" … ".join(f"{end:.1%}" for end in ends)] * known
             rows.append([*x[:3], f"{x.share:.1%}", *interval, f"{x.noise:.1%}"])
-        heading = [] if ends is None else [f"{self.level:.0%}"]
+        heading = [f"{self.level:.0%}"] * known
         return [["state", "action", "next state", "share", *heading, "of it reward noise"], *rows]
 
     def to_dict(self) -> dict[str, Any]:

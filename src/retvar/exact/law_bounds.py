@@ -220,8 +220,10 @@ class Refinement:
             before, m = np.inf, points.shape[1]
             self.steps = Steps.of(*self._model, min(m // ATOMS, MOST_ATOMS))
             self._set_slack()
-            steps = every or max(LEAST, math.ceil(self.horizon / 2))
-            cost = steps * WORK * m * self.steps.above.b.size
+            step = WORK * m * self.steps.above.b.size
+            enough = math.ceil(self.horizon / 2)
+            steps = every or max(LEAST, enough if work else min(enough, int(BUDGET / step)))
+            cost = steps * step
             if work and work + cost > BUDGET:
                 return
             while True:
@@ -281,9 +283,9 @@ class Refinement:
         seen = bounds.lines.height > least[:, None]
         first, final = np.argmax(seen, axis=1), last - np.argmax(seen[:, ::-1], axis=1)
         low, high = z[rows, np.maximum(first - 1, 0)], z[rows, np.minimum(final + 1, last)]
-        vague = bounds.width(self.std) > VAGUE
-        low = np.where(vague, z[:, 0], np.where(first == 0, 2.0, MARGIN) * low)
-        high = np.where(vague, z[:, -1], np.where(final == last, 2.0, MARGIN) * high)
+        vague = bounds.width(self.std) > VAGUE  # or nothing was seen on one side
+        low = np.where(vague | (low >= 0), z[:, 0], np.where(first == 0, 2.0, MARGIN) * low)
+        high = np.where(vague | (high <= 0), z[:, -1], np.where(final == last, 2.0, MARGIN) * high)
         return np.maximum(low, self.support[0]), np.minimum(high, self.support[1])
 
     def _bounds(self, points: Array, upper: Array, lines: Lines) -> Bounds:

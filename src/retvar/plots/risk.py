@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from retvar.exact.attribution import Attribution, Contribution
+from retvar.exact.attribution import Attribution
 from retvar.exact.frontiers import Frontier, FrontierPoint
 from retvar.exact.law import Law
 from retvar.exact.sampling import sample_returns
@@ -216,8 +216,9 @@ def law(found: Law) -> Figure:
 def attribution(found: Attribution, most: int = 10) -> Figure:
     """Draw the result of ``solution.attribution(state)``.
 
-    A bar for each of the edges with the largest shares, light where it is noise of the reward.
-    Beside it a grid world, or the graph of up to 30 states, coloured by the share of each state.
+    A bar for each of the edges with the largest shares, light where it is noise of the reward, with
+    the interval of the share where it is from data. Beside it a grid world, or the graph of up to
+    30 states, coloured by the share of each state.
 
     Examples
     --------
@@ -230,35 +231,36 @@ def attribution(found: Attribution, most: int = 10) -> Figure:
     title = shown(f"variance of the return from {found.state}: {number(found.variance, 4)}")
     if found.note:
         return style.message_figure(title, found.note)
-    top, cells = found.top(most), grid_cells(found.mdp.positions, MOST_CELLS)
-    height = ROW * len(top) + 0.9
+    cells, height = grid_cells(found.mdp.positions, MOST_CELLS), ROW * len(found.top(most)) + 0.9
     if cells is not None:
-        return _beside_grid(found, top, cells, height, title)
+        return _beside_grid(found, most, cells, height, title)
     if found.mdp.n_states <= MAX_STATES:
-        return _beside_graph(found, top, height, title)
+        return _beside_graph(found, most, height, title)
     figure = style.new_figure(LIST, height, title)
-    _draw_bars(figure.add_subplot(), top)
+    _draw_bars(figure.add_subplot(), found, most)
     return figure
 
 
-def _draw_bars(ax: Axes, top: list[Contribution]) -> None:
-    """One bar below the other, with its share beside it."""
+def _draw_bars(ax: Axes, found: Attribution, most: int) -> None:
+    """One bar below the other, with its share beside it, and its interval from data."""
+    top, (low, high) = found.top(most), found.top_intervals(most)
     y, share, noise = np.arange(len(top)), *np.array([(x.share, x.noise) for x in top]).T
     ax.barh(y, share - noise, height=0.72, color=BLUE)
     ax.barh(y, noise, height=0.72, left=share - noise, color=LIGHT_BLUE)
     if noise.any():
         ax.set_title("light: reward noise", loc="right", size=8, color=style.SOFT)
     for k, x in enumerate(top):
-        at: Any = (x.share, k), (3, 0), "data", "offset points"
+        at: Any = (high[k], k), (3, 0), "data", "offset points"
         ax.annotate(f"{x.share:.0%}", *at, va="center")
     names = [shown(f"{x.state}, {x.action} → {x.next_state}", 30) for x in top]
     name_rows(ax, names)
-    ax.set(xlim=(0, 1.15 * share.max()), xlabel="share of the variance")
+    ax.hlines(y, low, high, color=INK, lw=1.0)
+    ax.set(xlim=(0, 1.15 * high.max()), xlabel="share of the variance")
     ax.locator_params(axis="x", nbins=5)
     ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _beside_grid(found: Attribution, top: Any, cells: Any, height: float, title: str) -> Figure:
+def _beside_grid(found: Attribution, most: int, cells: Any, height: float, title: str) -> Figure:
     """The list and a map of the grid; the state that the return starts from has a frame."""
     across, down = (int(x) + 1 for x in cells.max(axis=0))
     table = np.full((down, across), np.nan)
@@ -267,7 +269,7 @@ def _beside_grid(found: Attribution, top: Any, cells: Any, height: float, title:
     width, high = max(cell * across, 1.2), max(cell * down, 0.8)
     figure = style.new_figure(LIST + width + 1.0, max(height, high + 0.9), title)
     left, right = figure.subplots(1, 2, width_ratios=[LIST, width + 1.0])
-    _draw_bars(left, top)
+    _draw_bars(left, found, most)
     right.set(aspect="equal", title="share of each state")
     mesh = draw_map(right, HeatMap(table, COLOUR_MAPS["std"], Normalize(0, np.nanmax(table))), cell)
     add_bar(right, mesh, width, high)
@@ -277,7 +279,7 @@ def _beside_grid(found: Attribution, top: Any, cells: Any, height: float, title:
     return figure
 
 
-def _beside_graph(found: Attribution, top: Any, height: float, title: str) -> Figure:
+def _beside_graph(found: Attribution, most: int, height: float, title: str) -> Figure:
     """The list, left of the graph whose states are coloured by their share."""
     figure = draw_mdp(found.mdp)
     (wide, high), share = figure.get_size_inches(), found.by_state
@@ -290,6 +292,6 @@ def _beside_graph(found: Attribution, top: Any, height: float, title: str) -> Fi
         if kind == "state":
             patch.set_facecolor(colormaps["Oranges"](0.6 * share[int(k)]))
     size = (LIST - NAMES - 0.3) / width, (height - 0.6) / tall
-    _draw_bars(figure.add_axes((NAMES / width, 1 - size[1] - 0.4 / tall, *size)), top)
+    _draw_bars(figure.add_axes((NAMES / width, 1 - size[1] - 0.4 / tall, *size)), found, most)
     figure.text(0.1 / width, 1 - 0.08 / tall, title, weight="bold", size=10, va="top")
     return figure
