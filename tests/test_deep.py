@@ -430,7 +430,7 @@ def test_the_command_estimates_with_networks(tmp_path):
     assert found["by"] == "deep"
     assert np.isfinite(found["at"][0]["value"]).all()
     assert rv.deep.Critic.load(out / "estimator.safetensors").about.deterministic is False
-    for option in (["--hidden", "many"], ["--actions"], ["--order", "3"], ["--features", "tiles"]):
+    for option in (["--hidden", "many"], ["--actions"], ["--features", "tiles"]):
         assert CliRunner().invoke(main, [*command, *option]).exit_code == 2
 
 

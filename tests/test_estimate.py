@@ -19,6 +19,14 @@ from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, SourceError
 
 ANSWERS = ("value", "variance", "std")
+METHODS = {"direct": rv.Direct, "centred": rv.Centred, "vtd": rv.VTD}
+
+
+def of_method(method, gamma=None, lam=1.0):
+    """A learner of this method."""
+    traces = {"kappa": 0.9, "kappa_bar": 0.9}
+    return METHODS[method](alpha=rv.Averaged(), gamma=gamma, lam=lam, **traces)
+
 
 # ---------------------------------------------------------------------- returns
 
@@ -205,9 +213,8 @@ def test_every_method_comes_close_to_the_exact_answer(method, lam):
     mdp = rv.domains.complex_mdp()
     log = rv.replay(mdp, seed=4, steps=60_000)
     columns = {name: log[name] for name in ("state", "reward", "next_state", "gamma")}
-    found = rv.estimate(
-        from_table(columns, terminated=False, gamma="gamma"), lam=lam, method=method
-    )
+    experience = from_table(columns, terminated=False, gamma="gamma")
+    found = rv.estimate(experience, of_method(method, lam=lam))
     truth = rv.solve(mdp, lam=lam)
     assert found.data.attrs["method"] == method
     assert (found.data.attrs["gamma"], found.data.attrs["lam"]) == ("in the data", lam)
@@ -317,7 +324,7 @@ def test_a_gamma_of_the_data_is_used(tmp_path):
     from_table(G_ROWS, gamma="g").save(path)
     own = rv.estimate(from_table(path), by="td")
     assert own.data.attrs["gamma"] == "in the data"
-    same = rv.estimate(from_table(path), gamma=0.5, kappa=0.9)
+    same = rv.estimate(from_table(path), of_method("direct", gamma=0.5))
     assert_array_equal(own.estimator.value(), same.estimator.value())
     for name in ("gamma", "lam"):  # another one is refused
         from_table(G_ROWS, **{name: "g"}).save(path)
@@ -348,13 +355,11 @@ OWN = rv.Direct(alpha=rv.Averaged(), gamma=0.9, lam=1.0)
 REFUSED = [
     # experience, settings (γ is 0.9 beside them), field
     (lake, {"gamma": None}, "gamma"),
-    (lake, {"method": "mc"}, "method"),
     (lake, {"level": 90}, "level"),
-    (lake, {"kappa": 2.0}, "kappa"),
     (lake, {"estimand": "both"}, "estimand"),
     (lake, {"features": "tiles"}, "features"),
     (lake, {"by": "luck"}, "by"),
-    (lake, {"by": "least_squares", "kappa": 0.5}, "kappa"),
+    (lake, {"by": "least_squares", "learner": OWN, "gamma": None}, "learner"),
     (lake, {"learner": OWN}, "gamma"),
     (lake, {"learner": OWN, "gamma": None, "lam": 1.0}, "lam"),
     (lake, {"learner": OWN.replace(gamma=None), "gamma": None}, "gamma"),
@@ -468,11 +473,9 @@ def assert_same_estimates(one, other):
 
 def resumed(tmp_path, first, second, both, **how):
     """One estimate over two tables, and one that is resumed with the second."""
-    earlier = rv.estimate(first, gamma=0.9, **how)
-    earlier.save(tmp_path / "a.safetensors")
-    return rv.estimate(both, gamma=0.9, **how), rv.estimate(
-        second, resume=tmp_path / "a.safetensors"
-    )
+    how = {"gamma": 0.9} | how
+    rv.estimate(first, **how).save(tmp_path / "a.safetensors")
+    return rv.estimate(both, **how), rv.estimate(second, resume=tmp_path / "a.safetensors")
 
 
 @pytest.mark.parametrize("labels", [None, list("pqrstuvwxyz")])
@@ -482,9 +485,8 @@ def test_resuming_with_another_file_gives_the_bits_of_one_pass(tmp_path, labels,
     rng = np.random.default_rng(1)
     parts = [walk(rng, 700, labels), walk(rng, 900, labels, states=11)]
     files = [written(tmp_path, f"part{i}", part) for i, part in enumerate(parts)]
-    whole, later = resumed(
-        tmp_path, *map(from_table, (files[0], files[1], files)), method=method, by="td"
-    )
+    opened, learner = map(from_table, (files[0], files[1], files)), of_method(method, gamma=0.9)
+    whole, later = resumed(tmp_path, *opened, learner=learner, gamma=None)
     assert whole.data.sizes["state"] == 11
     assert_same_estimates(whole, later)
 

@@ -31,7 +31,6 @@ from retvar.support.format import count, literal, reasons, visible
 from retvar.support.html import MOST, Shown, page
 from retvar.support.html import table as html_table
 from retvar.td.learners import Learner
-from retvar.td.networks import DEFAULT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -379,9 +378,6 @@ def estimate(
     by: str | None = None,
     gamma: Any = None,
     lam: Any = None,
-    method: str = DEFAULT,
-    order: int = 2,
-    kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
     bootstrap_samples: int | None = None,
@@ -403,23 +399,17 @@ def estimate(
     experience
         From :mod:`retvar.experience`.
     learner
-        A learner of your own, in place of gamma, lam, method, order, kappa and estimand.
+        A learner of your own for TD learning, in place of gamma, lam and estimand. Without one it
+        is the direct method with averaged steps, whose traces reach a fifth of the horizon.
     by
         ``"least_squares"``, the default for data that ends: the solution that the direct method
         would reach if it could replay the data for ever; for observations, a mixture of several
         families of values and the spread from neighbours in other episodes. It answers NaN with a
         note where the data does not determine an answer. ``"td"``: an online estimator, for
-        streams without an end and worlds that change; `learner`, `kappa`, `bootstrap_samples`, an
-        `order` above 2 and other methods than ``"direct"`` imply it.
+        streams without an end and worlds that change; `learner` and `bootstrap_samples` imply it.
     gamma, lam
         Discount; there is no default. None where the data has one per transition. λ of the return
         whose variance is estimated; by default that of the data, otherwise 1, the return itself.
-    method, order
-        ``"direct"``, ``"centred"`` or ``"vtd"``; 2: up to the variance, 3 also gives the skewness,
-        4 the excess kurtosis too (not ``"vtd"``).
-    kappa
-        Trace decay of all nodes, with ``by="td"``; by default traces reach a fifth of the horizon,
-        1/(1 − γ).
     estimand
         Off-policy: ``"target_return"`` or ``"off_policy_return"``.
     features
