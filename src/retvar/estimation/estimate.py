@@ -27,7 +27,7 @@ from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
-from retvar.support.format import count, literal, reasons, visible
+from retvar.support.format import count, reasons, visible
 from retvar.support.html import MOST, Shown, page
 from retvar.support.html import table as html_table
 from retvar.td.learners import Learner
@@ -294,8 +294,6 @@ class Estimate(Shown):
         An error that ends an environment early has this estimate as its attribute, with all that
         was learned before.
         """
-        if progress is not None and not callable(progress):
-            raise InputError("progress", literal(progress), "must be a function of a number")
         e = self.experience
         try:
             if e.endless and self._by == settings.TD:  # only its last rows are kept
