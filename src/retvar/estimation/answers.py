@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from retvar.estimation.results import estimates, label_text
+from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
 from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.stream import Experience
@@ -147,14 +147,10 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     at = find_state(experience, state, len(getattr(visits, "counts", ())))
     labels, row = experience.labels, np.array([at])
     name = at.tolist() if row.ndim > 1 else at if labels is None else labels[at]
-    note = _note(estimator, visits, row)
-    if note in (NEVER, NO_VISIT_NEAR):
-        nothing = Interval(math.nan, *UNKNOWN)
-        return Answer(name, nothing, nothing, UNKNOWN, level, note)
-    columns = estimates(estimator, row, level)
+    note, known_ends = _note(estimator, visits, row), estimator.has_intervals
     value, std = (
-        Interval(*(float(columns.get(what + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
-        for what in ("value", "std")
+        Interval(ask(at), *(found.interval(at, what, level=level) if known_ends else UNKNOWN))
+        for what, ask in (("value", found.value), ("std", found.std))
     )
     known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
     if known and isinstance(estimator, LeastSquaresEstimator):

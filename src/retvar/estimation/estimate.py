@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
+from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
@@ -448,9 +449,9 @@ def estimate(
         settings.refuse("is for one reward; leave it out", {"resume": resume, "cluster": cluster})
         return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
-        from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
-
-        refuse_cluster(cluster, workers, by)
+        refuse_address(cluster, workers)
+        if by == settings.TD:
+            raise InputError("by", by, "learns from one stream; a cluster needs least squares")
         by = by if resume else settings.LEAST_SQUARES
     own = {name: x for name, x in given.items() if name not in OF_THE_CALL} | {"by": by}
     if resume is None:
@@ -463,6 +464,8 @@ def estimate(
     if cluster is None:
         found.learn(progress)
     else:
+        from retvar.estimation.cluster import learn_on_cluster
+
         learn_on_cluster(found, cluster, workers, progress)
     for each in results.warnings(found):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)
