@@ -147,7 +147,6 @@ def test_the_worst_share_counts_fractions():
     ("call", "field"),
     [
         (lambda: ReturnSample(np.arange(9.0)).episodes_for(0.0), "precision"),
-        (lambda: Calibration.of(*np.ones((3, 30))).interval(*np.ones((2, 1)), 0.99), "level"),
         (lambda: ReturnSample(np.ones(1)), "returns"),
         (lambda: ReturnSample(np.ones(9), level=90), "level"),
         (lambda: ReturnSample(np.ones(9)).quantile(5), "share"),

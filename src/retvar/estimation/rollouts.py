@@ -5,24 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from retvar.estimation.episodes import Chunk, EpisodeLog, lambda_returns, missing
 from retvar.estimation.return_sample import ReturnSample
 from retvar.experience import from_gymnasium
 from retvar.experience.environments import is_vector, make_copies
 from retvar.support import arguments
 from retvar.support.errors import InputError
 
-Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
 CUT_OFF, AS_END = "cut_off", "as_end"  # what truncation means
 NEGLIGIBLE = 1e-3  # discount of what follows a cut that counts no longer: the return is whole
-COMPLETED = 1e-6  # the same where a value function completes it
 NEAR = 0.01  # of an observation asked for: the same
 
 
@@ -102,78 +99,62 @@ def rollouts(
             raise InputError("reward_range", reward_range, "must be (smallest, largest)")
     made = make_copies(env, envs, options)
     used = env if made is None else made()
-    found = _Episodes(gamma, level, truncated == AS_END, value, reward_range)
     with ExitStack() as after:
         for each in [] if made is None else used:
             after.callback(each.close)
         placed = _placed(used, start, max_steps, after)
-        found.run(placed, policy, episodes, deterministic, seed)
-        needed = 0 if precision is None else found.sample().episodes_for(precision)
+        question = gamma, truncated, value, reward_range, level
+        ran = [_run(placed, policy, episodes, deterministic, seed)]
+        needed = 0 if precision is None else _sample(ran, *question).episodes_for(precision)
         if needed > episodes:
             another = int(np.random.SeedSequence([int(seed), 1]).generate_state(1)[0])
-            found.run(placed, policy, needed - episodes, deterministic, another)
-    return found.sample()
+            ran.append(_run(placed, policy, needed - episodes, deterministic, another))
+    return _sample(ran, *question)
 
 
-@dataclass
-class _Episodes:
-    """Returns of whole episodes."""
+def _run(env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> Chunk:
+    """Columns of so many episodes, one after the other."""
+    experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
+    columns = _joined(list(experience.chunks()))
+    order = np.argsort(columns.pop("stream", columns["terminated"] * 0), kind="stable")
+    return {name: column[order] for name, column in columns.items()}
 
-    gamma: float
-    level: float
-    as_end: bool
-    value: Value | None
-    reward_range: tuple[float, float] | None
-    returns: list[float] = field(default_factory=list)
-    cuts: int = 0  # returns that go on after their end
-    completed: float = 0.0  # the largest part of a return that is a value
 
-    def run(self, env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> None:
-        """Run so many episodes."""
-        experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
-        so_far: dict[int, Any] = {}  # of each stream: return, and weight of the next
-        for chunk in experience.chunks():
-            reward = chunk["reward"]
-            stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
-            columns = (stream, reward, chunk["terminated"], chunk["truncated"])
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            for row, (i, gain, ended, cut) in enumerate(rows):
-                total, weight = so_far.pop(i, (0.0, 1.0))
-                total, weight = total + weight * gain, weight * self.gamma
-                if cut and not ended:
-                    total += self._rest(weight, chunk["next_state"][row])
-                if ended or cut:
-                    self.returns.append(total)
-                else:
-                    so_far[i] = total, weight
+def _joined(chunks: list[Chunk]) -> Chunk:
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
-    def _rest(self, weight: float, observation: Any) -> float:
-        """What a return that was cut off lacks, by the value function."""
-        if self.as_end:
-            self.cuts += 1
-            return 0.0
-        if weight <= (NEGLIGIBLE if self.value is None else COMPLETED):
-            return 0.0
-        if self.value is None:
-            remedy = (
-                f"an episode was cut off where what follows counts {weight:.2g}: allow more steps, "
-                "give its value, or ask for the return up to the limit (as_end, --within-limit)"
-            )
-            raise InputError("truncated", CUT_OFF, remedy)
-        value = np.asarray(self.value(observation)).item()
-        if not math.isfinite(value):
-            raise InputError("value", f"{self.value!r}", "must give a finite number")
-        self.cuts, self.completed = self.cuts + 1, max(self.completed, abs(weight * value))
-        return float(weight * value)
 
-    def sample(self) -> ReturnSample:
-        """The returns so far."""
-        bounds = (-math.inf, math.inf)
-        if self.reward_range is not None and self.gamma < 1.0:
-            low, high = (reward / (1.0 - self.gamma) for reward in self.reward_range)
-            bounds = min(low, 0.0), max(high, 0.0)
-        returns = np.array(self.returns)
-        return ReturnSample(returns, self.cuts, self.level, self.as_end, self.completed, bounds)
+def _sample(
+    ran: list[Chunk], gamma: float, truncated: str, value: Value | None,
+    reward_range: tuple[float, float] | None, level: float,
+) -> ReturnSample:  # fmt: skip
+    """The returns of episodes; those that were cut off are completed with their value."""
+    rows, bounds = _joined(ran), (-math.inf, math.inf)
+    if reward_range is not None and gamma < 1.0:
+        low, high = (reward / (1.0 - gamma) for reward in reward_range)
+        bounds = min(low, 0.0), max(high, 0.0)
+    log = EpisodeLog.of(rows | {"gamma": np.full(len(rows["reward"]), gamma)})
+    begins = np.append(True, (log.terminated | log.cut)[:-1])
+    one = np.ones(len(log.end_state))
+    returns = lambda_returns(log, np.zeros(len(log)), 0.0 * one)[begins]
+    follows = missing(log, one)[begins]  # discount of what follows the end
+    if truncated == AS_END:
+        return ReturnSample(returns, one.size, level, within_limit=True, bounds=bounds)
+    cut_off = int(np.count_nonzero(follows > NEGLIGIBLE))
+    if value is None and cut_off:
+        remedy = (
+            f"leaves out what counts {follows.max():.2g} of a return: allow more steps, give its "
+            "value, or ask for the return up to the limit of steps (as_end, --within-limit)"
+        )
+        raise InputError("truncated", CUT_OFF, remedy)
+    if value is None:
+        return ReturnSample(returns, level=level, bounds=bounds)
+    values = np.array([np.asarray(value(x)).item() for x in log.end_state], dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise InputError("value", f"{value!r}", "must give a finite number for an observation")
+    rest = missing(log, values)[begins]
+    completed = float(np.abs(rest).max())
+    return ReturnSample(returns + rest, cut_off, level, completed=completed, bounds=bounds)
 
 
 def _placed(env: Any, start: Any, max_steps: int | None, after: ExitStack) -> Any:
