@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
+from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
@@ -27,7 +28,7 @@ from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
-from retvar.support.format import count, literal, reasons, visible
+from retvar.support.format import count, reasons, visible
 from retvar.support.html import MOST, Shown, page
 from retvar.support.html import table as html_table
 from retvar.td.learners import Learner
@@ -294,8 +295,6 @@ class Estimate(Shown):
         An error that ends an environment early has this estimate as its attribute, with all that
         was learned before.
         """
-        if progress is not None and not callable(progress):
-            raise InputError("progress", literal(progress), "must be a function of a number")
         e = self.experience
         try:
             if e.endless and self._by == settings.TD:  # only its last rows are kept
@@ -450,9 +449,9 @@ def estimate(
         settings.refuse("is for one reward; leave it out", {"resume": resume, "cluster": cluster})
         return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
-        from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
-
-        refuse_cluster(cluster, workers, by)
+        refuse_address(cluster, workers)
+        if by == settings.TD:
+            raise InputError("by", by, "learns from one stream; a cluster needs least squares")
         by = by if resume else settings.LEAST_SQUARES
     own = {name: x for name, x in given.items() if name not in OF_THE_CALL} | {"by": by}
     if resume is None:
@@ -465,6 +464,8 @@ def estimate(
     if cluster is None:
         found.learn(progress)
     else:
+        from retvar.estimation.cluster import learn_on_cluster
+
         learn_on_cluster(found, cluster, workers, progress)
     for each in results.warnings(found):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)
