@@ -35,7 +35,6 @@ CLOSED = 0.05  # discount of the rest of a return at which it is closed
 NEGLIGIBLE = 1e-4  # the same of a rest that is none
 FEWEST = 100  # returns below which nothing is said
 LOT, REWARDS, REST, LEAD = range(4)  # columns of returns; then two rows
-NOWHERE = -1  # a key at which no return begins
 KEYS = 1 << 16  # returns that may be open at once; a power of 2
 BY_PLACE = 200_000, 4_000  # returns stored: of states; of observations, which are slow to predict
 SEQUENCE = 20_000, 2_000  # returns one after the other
