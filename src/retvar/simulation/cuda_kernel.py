@@ -509,14 +509,12 @@ def run_threads(stream, launch, loaded, wanted, batch):
         key, other = keys(stream.key[0], launch.first_run + r)
         begin_run(m, given, r)
         begin(m, wanted, scratch, batch, r)
+        meet = cuda.syncthreads if SIMULATED else cuda.syncwarp  # a group is in one warp
         every, t = period(n), i8(0)
         clock = t
         if SHARED_OUT:
             draw(key, other, t, drawn, at)
-            if SIMULATED:
-                cuda.syncthreads()
-            else:
-                cuda.syncwarp()  # a group is in one warp
+            meet()
         s = u4(start(key, other, START, stream))
         x = step_on(key, other, t, s, near, given, drawn, at)
         for point in range(points.size):
@@ -535,10 +533,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
                 t += 1
                 if SHARED_OUT and t & (GROUP - 1) == 0:
                     draw(key, other, t, drawn, at)
-                    if SIMULATED:
-                        cuda.syncthreads()
-                    else:
-                        cuda.syncwarp()  # a group is in one warp
+                    meet()
                 ahead = step_on(key, other, t, after, near, given, drawn, at)
                 if WINDOW and LOCAL and clock > wanted.since:
                     add(own, wanted, scratch, batch, r, x.s, clock, old)

@@ -91,25 +91,6 @@ def _launch(function: Any, size: int, *args: Any) -> None:
         _kernel(function)[blocks, threads](*args)
 
 
-class DeviceMoments:
-    """Mean and standard deviation over runs on the GPU, of each part and lane."""
-
-    def __init__(self, device: Device, parts: int, lanes: int) -> None:
-        self.device = device
-        self.sums = device.put(np.zeros((3, parts * lanes)))
-
-    def add(self, batch: Any, runs: int) -> None:
-        """Add the first runs of a batch [run, part, state, lane], summed over states."""
-        _launch(fold, self.sums.shape[1], batch, runs, self.sums)
-
-    def moments(self, shape: tuple[int, ...]) -> Moments:
-        """The same on the CPU."""
-        found = Moments(shape)
-        count, mean, squares = self.device.get(self.sums).reshape(3, *shape)
-        found.count[:], found.mean[:], found.squares[:] = count, mean, squares
-        return found
-
-
 # ---------------------------------------------------------------------- blocks of learners
 
 
@@ -144,8 +125,8 @@ class BlockRunner:
         self.stream = device.put_all(simulation.question.stream)
         self.batch = self._results()
         self.memory = self._memory()
-        self.moments = {  # made before a launch, since copies wait for kernels
-            name: DeviceMoments(device, x.shape[1], x.shape[3]) for name, x in self._folded()
+        self.moments = {  # counts, means and squares; made now, since copies wait for kernels
+            name: device.put(np.zeros((3, x.shape[1] * x.shape[3]))) for name, x in self._folded()
         }
         self.loaded = self.wanted = None  # until the first launch
 
@@ -256,7 +237,8 @@ class BlockRunner:
         meanwhile()
         if target.keep != "runs":
             for name, x in self._folded():
-                self.moments[name].add(x, len(runs))
+                sums = self.moments[name]
+                _launch(fold, sums.shape[1], x, len(runs), sums)
         self.device.wait()
         if target.keep == "runs":
             target.add(runs, Batch(*(self._host(name, len(runs)) for name in Batch._fields)))
@@ -283,10 +265,12 @@ class BlockRunner:
     def statistics(self) -> dict[str, Moments]:
         """Mean and standard deviation over all runs, by name."""
         found = {}
-        for name, moments in self.moments.items():
+        for name, sums in self.moments.items():
             shape = getattr(self.lanes.shapes, name.removesuffix("_total"))
-            shape = shape[:1] if name.endswith("_total") else shape
-            found[name] = moments.moments((*shape, self.block.lanes))
+            shape = (*(shape[:1] if name.endswith("_total") else shape), self.block.lanes)
+            count, mean, squares = self.device.get(sums).reshape(3, *shape)
+            found[name] = Moments(shape)
+            found[name].count[:], found[name].mean[:], found[name].squares[:] = count, mean, squares
         return found
 
 
