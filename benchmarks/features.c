@@ -65,7 +65,7 @@ void learn(const Stream *m, int64_t run, int64_t steps, const Settings *set,
         double before = dot(FEW, x2, net.value.weights);
         double delta = learn_node(FEW, &net.value, x, x2, alpha, kappa, R, gamma);
         double updated = dot(FEW, x2, net.value.weights);
-        double error = learn_node(FEW, &net.mean, x, x2, alpha_bar, kappa,
+        double error = learn_node(FEW, &net.mean, x, x2, alpha, kappa,
                                   R + rest * before, root);
         double G = R + rest * updated, squares = G * G + 2 * gamma * lambda * G * updated;
         learn_node(MANY, &net.direct, y, y2, alpha_bar, kappa_bar, delta * delta, discount);

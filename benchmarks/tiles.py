@@ -144,8 +144,7 @@ def trace_size(columns: Columns) -> float:
         estimator.update_many(
             {name: column[first : first + 97] for name, column in columns.items()}
         )
-        traces = estimator._memory.traces[0, :-3]
-        counts.append(np.count_nonzero(traces))
+        counts.append(sum(np.count_nonzero(E[0]) for E in estimator._memory.block.E))
     return float(np.mean(counts))
 
 

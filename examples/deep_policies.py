@@ -38,7 +38,7 @@ def truth(name: str, model: Any, gamma: float, place: Any, episodes: int) -> tup
         )  # fmt: skip
     except rv.InputError:
         return np.nan, np.nan
-    return float(sample.low.mean()), float(sample.low.std(ddof=1))
+    return float(sample.returns.mean()), float(sample.returns.std(ddof=1))
 
 
 def show(name: str, training: int | None, steps: int, places: int, episodes: int) -> np.ndarray:
@@ -53,7 +53,7 @@ def show(name: str, training: int | None, steps: int, places: int, episodes: int
 
     before = time.perf_counter()
     critic = rv.deep.fit(stream(steps, 1), gamma=gamma, hidden=(128, 128), members=3)
-    print(f"\n{critic.summary()}")
+    print(f"\n{critic}", *critic.warnings, sep="\n")
     print(f"steps and fit took {time.perf_counter() - before:.0f} s")
     print(f"fresh returns: {critic.calibration(stream(steps // 2, 2))}")
     seen = critic.about.samples[:places]

@@ -48,13 +48,17 @@ def compare(
         state = seen[row].tolist()
         sample = rv.rollouts(
             name, model, gamma=gamma, start=observed(state), max_episode_steps=horizon,
-            episodes=2 if deterministic else episodes, seed=3,
+            episodes=2 if deterministic else episodes, seed=3, truncated="as_end",
             **how | {"envs": 1 if deterministic else ENVS},
         )  # fmt: skip
         answer = found.at(state)
-        low, mean, high = answer.value.low - DIGITS, sample.low.mean(), answer.value.high + DIGITS
+        low, mean, high = (
+            answer.value.low - DIGITS,
+            sample.returns.mean(),
+            answer.value.high + DIGITS,
+        )
         rows.append([answer.value.estimate, mean, answer.std.estimate,
-                     sample.low.std(ddof=1), low <= mean <= high])  # fmt: skip
+                     sample.returns.std(ddof=1), low <= mean <= high])  # fmt: skip
     value, mean, std, spread, inside = np.array(rows, dtype=float).T
     known = np.isfinite(value) & np.isfinite(std)
     varied = known & (spread > LEAST)

@@ -68,11 +68,11 @@ class World:
         }
 
     def returns(self, inner: np.ndarray, rollouts: int, seed: int) -> np.ndarray:
-        """Returns from inner states [state, roll-out], to where γᵗ is 0.001."""
+        """Returns from inner states [state, roll-out], to where γᵗ is 1e-5."""
         rng = np.random.default_rng(seed)
         state = np.repeat(inner, rollouts, axis=0)
         lane, total, share = np.arange(len(state)), np.zeros(len(state)), 1.0
-        for _ in range(math.ceil(math.log(1e-3) / math.log(self.gamma))):
+        for _ in range(math.ceil(math.log(1e-5) / math.log(self.gamma))):
             state, reward, ended = self.step(state, rng)
             total[lane] += share * reward
             share *= self.gamma

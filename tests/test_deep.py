@@ -243,7 +243,7 @@ def test_answers_of_one_observation_or_many_and_none_far_from_the_data(critic):
     assert critic.interval(X[0], "std") == (low[0], high[0])
     assert (critic.interval(X, level=0.5)[0] > critic.interval(X, level=0.99)[0]).all()
     assert np.isnan(critic.value([[5.0]])).all()
-    assert critic.known([[0.5], [5.0]]).tolist() == [True, False]
+    assert np.isfinite(critic.value([[0.5], [5.0]])).tolist() == [True, False]
     x = torch.from_numpy(X).requires_grad_(True)
     value, variance = critic.module(x)
     assert_allclose(value.detach(), critic.value(X))
@@ -258,7 +258,7 @@ def test_a_saved_critic_answers_alike_and_damage_is_refused(critic, tmp_path):
     for what in ("value", "variance", "std"):
         assert_array_equal(again.predict(X, what), critic.predict(X, what))
     assert again.about.steps == critic.about.steps
-    assert again.summary() == critic.summary()
+    assert again.warnings == critic.warnings
     with pytest.raises(InputError, match=r"rv\.deep\.Critic\.load"):
         rv.load(path)
     whole = bytearray(path.read_bytes())
@@ -430,7 +430,7 @@ def test_the_command_estimates_with_networks(tmp_path):
     assert found["by"] == "deep"
     assert np.isfinite(found["at"][0]["value"]).all()
     assert rv.deep.Critic.load(out / "estimator.safetensors").about.deterministic is False
-    for option in (["--hidden", "many"], ["--actions"], ["--order", "3"], ["--features", "tiles"]):
+    for option in (["--hidden", "many"], ["--actions"], ["--features", "tiles"]):
         assert CliRunner().invoke(main, [*command, *option]).exit_code == 2
 
 

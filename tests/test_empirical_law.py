@@ -7,7 +7,7 @@ import pytest
 
 import retvar as rv
 from retvar.experience import from_table
-from tests.worlds import PAGE, World
+from tests.worlds import OTHERS, PAGE, World
 
 
 def estimated(world, rows, seed, **how):
@@ -131,6 +131,19 @@ def test_shares_of_the_variance_are_those_of_the_world():
         low, high = found.intervals["by_state"][:, number]
         hits.append((low <= truth.by_state[largest]) & (truth.by_state[largest] <= high))
     assert 0.6 < np.mean(hits) < 1
+
+
+def test_shares_of_actions_are_told_where_a_log_has_actions():
+    world = OTHERS["inventory"].make()
+    log = world.log(np.random.default_rng(1), 20_000, acting=True)
+    columns = {name: log[name] for name in ("state", "next_state", "reward", "terminated")}
+    columns["action"] = np.array(list("abcdefgh"))[log["action"]]
+    found = rv.estimate(from_table(columns, action="action"), gamma=0.9).attribution(0)
+    truth = rv.solve(world.mdp, lam=1.0).attribution(0).by_action
+    assert found.by_action.sum() == pytest.approx(1)
+    assert {x.action for x in found.top()} <= set("abcdefgh")
+    for k, name in enumerate(found.mdp.action_names):
+        assert found.by_action[:, k] == pytest.approx(truth[:, "abcdefgh".index(name)], abs=0.02)
 
 
 def test_states_that_are_not_markov_are_told():

@@ -13,12 +13,20 @@ from scipy.stats import chi2
 
 import retvar as rv
 from retvar import check
-from retvar.estimation.returns import Returns, rows_of, whole_trajectories
+from retvar.estimation.episodes import EpisodeLog
+from retvar.estimation.returns import Returns
 from retvar.experience import Experience, from_gymnasium, from_table
-from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, SourceError
 
 ANSWERS = ("value", "variance", "std")
+METHODS = {"direct": rv.Direct, "centred": rv.Centred, "vtd": rv.VTD}
+
+
+def of_method(method, gamma=None, lam=1.0):
+    """A learner of this method."""
+    traces = {"kappa": 0.9, "kappa_bar": 0.9}
+    return METHODS[method](alpha=rv.Averaged(), gamma=gamma, lam=lam, **traces)
+
 
 # ---------------------------------------------------------------------- returns
 
@@ -72,8 +80,8 @@ def plain_returns(rows, value=value):
 def collected(rows, most=10_000):
     """`Returns` of these rows."""
     returns = Returns(rows["state"].shape[1], most)
-    given = (rows[name] for name in ("gamma", "lam", "eta"))
-    returns.add(rows["key"], rows_of(rows, *given, value(rows["next_state"])))
+    log = EpisodeLog.of(rows | {"rho": rows["eta"]}, weighted=True)
+    returns.add(rows["key"], log, value(rows["next_state"]))
     return returns
 
 
@@ -93,16 +101,6 @@ def test_returns_are_those_of_their_definition(seed):
     assert_array_equal(found.start, rows["state"][[t for *_, t in expected]])
 
 
-def test_chunks_are_cut_where_trajectories_end_unless_these_are_longer():
-    rng = np.random.default_rng(0)
-    for ends in (rng.random(700_000) < 1e-4, np.zeros(700_000, dtype=bool)):
-        moves, number = Moves(), np.arange(ends.size)
-        moves.append({"state": number, "reward": 1.0 * number, "terminated": ends})
-        parts = list(whole_trajectories(moves))
-        assert_array_equal(np.concatenate([part["state"] for part in parts]), number)
-        assert all((part["terminated"] | part["truncated"])[-1] for part in parts) == ends.any()
-
-
 @pytest.mark.parametrize(("most", "times"), [(100, 100), (1_000, 20), (4_000, 3)])
 def test_where_there_are_more_returns_those_kept_are_a_uniform_sample(most, times):
     """χ² over 20 parts of the stream; three tests at 1e-7 each.
@@ -113,10 +111,11 @@ def test_where_there_are_more_returns_those_kept_are_a_uniform_sample(most, time
     n = most * times
     one, zero, found = np.ones(n), np.zeros(n, dtype=np.int64), Returns(1, most)
     number = np.arange(n, dtype=float)
-    rows = {"state": number, "next_state": number, "reward": number, "terminated": zero == 0}
+    rows = {"state": number, "next_state": number, "reward": number, "gamma": one,
+            "terminated": zero == 0, "truncated": zero == 1}  # fmt: skip
     for part in np.array_split(np.arange(n), 13):
         each = {name: column[part] for name, column in rows.items()}
-        found.add(zero[part], rows_of(each, one[part], one[part]))
+        found.add(zero[part], EpisodeLog.of(each))
     assert found.count == n
     stored = found.completed(value)
     assert stored.size == np.unique(stored).size == most
@@ -139,8 +138,8 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     value = np.append(truth.value, 0.0)
     returns = Returns(1, 200_000)
     follows = value[steps["next_state"]]
-    rows = rows_of(steps, steps["gamma"], np.full(n, lam), next_value=follows)
-    returns.add(steps["state"], rows)
+    ends = {"truncated": np.zeros(n, dtype=bool), "lam": np.full(n, lam)}
+    returns.add(steps["state"], EpisodeLog.of(steps | ends), follows)
     observed = returns.completed(lambda rows: value[rows[:, 0].astype(int)])
     for s in range(12):
         mine = observed[returns.start[:, 0] == s]
@@ -205,9 +204,8 @@ def test_every_method_comes_close_to_the_exact_answer(method, lam):
     mdp = rv.domains.complex_mdp()
     log = rv.replay(mdp, seed=4, steps=60_000)
     columns = {name: log[name] for name in ("state", "reward", "next_state", "gamma")}
-    found = rv.estimate(
-        from_table(columns, terminated=False, gamma="gamma"), lam=lam, method=method
-    )
+    experience = from_table(columns, terminated=False, gamma="gamma")
+    found = rv.estimate(experience, of_method(method, lam=lam))
     truth = rv.solve(mdp, lam=lam)
     assert found.data.attrs["method"] == method
     assert (found.data.attrs["gamma"], found.data.attrs["lam"]) == ("in the data", lam)
@@ -317,7 +315,7 @@ def test_a_gamma_of_the_data_is_used(tmp_path):
     from_table(G_ROWS, gamma="g").save(path)
     own = rv.estimate(from_table(path), by="td")
     assert own.data.attrs["gamma"] == "in the data"
-    same = rv.estimate(from_table(path), gamma=0.5, kappa=0.9)
+    same = rv.estimate(from_table(path), of_method("direct", gamma=0.5))
     assert_array_equal(own.estimator.value(), same.estimator.value())
     for name in ("gamma", "lam"):  # another one is refused
         from_table(G_ROWS, **{name: "g"}).save(path)
@@ -348,13 +346,11 @@ OWN = rv.Direct(alpha=rv.Averaged(), gamma=0.9, lam=1.0)
 REFUSED = [
     # experience, settings (γ is 0.9 beside them), field
     (lake, {"gamma": None}, "gamma"),
-    (lake, {"method": "mc"}, "method"),
     (lake, {"level": 90}, "level"),
-    (lake, {"kappa": 2.0}, "kappa"),
     (lake, {"estimand": "both"}, "estimand"),
     (lake, {"features": "tiles"}, "features"),
     (lake, {"by": "luck"}, "by"),
-    (lake, {"by": "least_squares", "kappa": 0.5}, "kappa"),
+    (lake, {"by": "least_squares", "learner": OWN, "gamma": None}, "learner"),
     (lake, {"learner": OWN}, "gamma"),
     (lake, {"learner": OWN, "gamma": None, "lam": 1.0}, "lam"),
     (lake, {"learner": OWN.replace(gamma=None), "gamma": None}, "gamma"),
@@ -468,11 +464,9 @@ def assert_same_estimates(one, other):
 
 def resumed(tmp_path, first, second, both, **how):
     """One estimate over two tables, and one that is resumed with the second."""
-    earlier = rv.estimate(first, gamma=0.9, **how)
-    earlier.save(tmp_path / "a.safetensors")
-    return rv.estimate(both, gamma=0.9, **how), rv.estimate(
-        second, resume=tmp_path / "a.safetensors"
-    )
+    how = {"gamma": 0.9} | how
+    rv.estimate(first, **how).save(tmp_path / "a.safetensors")
+    return rv.estimate(both, **how), rv.estimate(second, resume=tmp_path / "a.safetensors")
 
 
 @pytest.mark.parametrize("labels", [None, list("pqrstuvwxyz")])
@@ -482,9 +476,8 @@ def test_resuming_with_another_file_gives_the_bits_of_one_pass(tmp_path, labels,
     rng = np.random.default_rng(1)
     parts = [walk(rng, 700, labels), walk(rng, 900, labels, states=11)]
     files = [written(tmp_path, f"part{i}", part) for i, part in enumerate(parts)]
-    whole, later = resumed(
-        tmp_path, *map(from_table, (files[0], files[1], files)), method=method, by="td"
-    )
+    opened, learner = map(from_table, (files[0], files[1], files)), of_method(method, gamma=0.9)
+    whole, later = resumed(tmp_path, *opened, learner=learner, gamma=None)
     assert whole.data.sizes["state"] == 11
     assert_same_estimates(whole, later)
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import t as student
 
 import retvar as rv
-from retvar.estimation import inverse
+from retvar.estimation import least_squares
 from retvar.estimation.least_squares import Solver
 from retvar.estimation.sums import Sums
 from tests.oracle import fresh_seed
@@ -251,8 +251,8 @@ def test_sparse_and_dense_agree(monkeypatch, bandwidth):
     rng = np.random.default_rng(fresh_seed())
     log = random_log(rng, states=40, rows=40_000)
     dense = Solver(summed(log), 40).solution()
-    monkeypatch.setattr(inverse, "DENSE", 10)
-    monkeypatch.setattr(inverse, "BANDWIDTH", bandwidth)
+    monkeypatch.setattr(least_squares, "DENSE", 10)
+    monkeypatch.setattr(least_squares, "BANDWIDTH", bandwidth)
     sparse = Solver(summed(log), 40).solution(np.arange(40))
     assert sparse.probes
     assert not dense.probes

@@ -240,6 +240,7 @@ CALLED = {"state": "where", "reward": "points", "terminated": "done"}
 DAY, MINUTE = np.timedelta64(1, "D"), np.timedelta64(1, "m")
 MISSING = {"reward": 41, "state": 53, "patient_id": 67, "day": 71}
 GAMMAS = np.array([0.9, 0.8, 0.95, 0.9, 0.7])
+TRACED = rv.Direct(alpha=rv.Averaged(), gamma=0.9, lam=0.8, kappa=0.5, kappa_bar=0.5, order=4)
 CASES: dict[str, tuple[dict[str, Any], Case]] = {
     # forms of tables
     "columns": ({}, of(lambda f: plain())),
@@ -318,7 +319,7 @@ CASES: dict[str, tuple[dict[str, Any], Case]] = {
     "undiscounted": ({"gamma": 1.0}, of(lambda f: named(plain()))),
     "td": ({"by": "td", "seed": 3}, of(lambda f: plain())),
     "td_with_traces_to_order_four": (
-        {"lam": 0.8, "kappa": 0.5, "order": 4, "bootstrap_samples": 20}, of(lambda f: plain())
+        {"gamma": None, "learner": TRACED, "bootstrap_samples": 20}, of(lambda f: plain())
     ),
     "action_values": (
         {"actions": True},

@@ -47,7 +47,7 @@ def test_intervals_hold_as_often_as_they_say_or_are_not_given(law, size):
     truth = {name: float(exact(many)) for name, (_, exact) in STATISTICS.items()}
     held: Counter[str] = Counter()
     for _ in range(REPETITIONS):
-        sample = ReturnSample.whole(LAWS[law](size, random_state=rng))
+        sample = ReturnSample(LAWS[law](size, random_state=rng))
         for name, (statistic, _) in STATISTICS.items():
             _, low, high = statistic(sample)
             held[name] += low <= truth[name] <= high
@@ -62,7 +62,7 @@ def test_bounded_returns_have_a_band_for_their_worst_share():
     rng, held = np.random.default_rng(0), 0
     for _ in range(REPETITIONS):
         x = rng.beta(2.0, 1.0, 60)
-        estimate, low, high = ReturnSample(x, x, bounds=(0.0, 1.0)).cvar(0.2)
+        estimate, low, high = ReturnSample(x, bounds=(0.0, 1.0)).cvar(0.2)
         held += low <= 2 / 3 * math.sqrt(0.2) <= high
         assert 0.0 <= low < estimate < high <= 1.0
     assert held >= 0.9 * REPETITIONS
@@ -70,8 +70,8 @@ def test_bounded_returns_have_a_band_for_their_worst_share():
 
 def test_the_number_of_episodes_for_a_precision_gives_it():
     rng = np.random.default_rng(0)
-    pilot = ReturnSample.whole(rng.exponential(size=200))
-    more = ReturnSample.whole(rng.exponential(size=pilot.episodes_for(0.05)))
+    pilot = ReturnSample(rng.exponential(size=200))
+    more = ReturnSample(rng.exponential(size=pilot.episodes_for(0.05)))
     assert (more.mean.high - more.mean.low) / 2 == pytest.approx(0.05, rel=0.2)
 
 
@@ -79,7 +79,7 @@ def test_the_mean_of_two_returns_has_the_interval_of_cauchy():
     """Student's law with one degree of freedom has the quantiles tan(π(q − ½))."""
     low, high = 3.0, 5.0
     for level in (0.5, 0.9, 0.99):
-        found = ReturnSample.whole(np.array([low, high]), level=level).mean
+        found = ReturnSample(np.array([low, high]), level=level).mean
         reach = (high - low) / 2 * math.tan(math.pi * level / 2)
         assert_allclose(found, (4.0, 4.0 - reach, 4.0 + reach), rtol=1e-12)
 
@@ -88,7 +88,7 @@ def test_ends_of_a_probability_leave_out_its_tails():
     """As many below or more are as likely as the tail at the lower end, and so at the upper one."""
     n, tail = 20, 0.05
     for k in range(n + 1):
-        found = ReturnSample.whole(np.arange(n) / 1.0).probability_below(k - 0.5)
+        found = ReturnSample(np.arange(n) / 1.0).probability_below(k - 0.5)
         assert found.estimate == k / n
         if k > 0:
             assert scipy.stats.binom.sf(k - 1, n, found.low) == pytest.approx(tail)
@@ -99,7 +99,7 @@ def test_ends_of_a_probability_leave_out_its_tails():
 def test_ends_of_a_quantile_leave_out_its_tails():
     """They are the innermost returns beyond which the quantile lies with less than the tail."""
     n, tail = 40, 0.05
-    sample = ReturnSample.whole(np.arange(1.0, n + 1))
+    sample = ReturnSample(np.arange(1.0, n + 1))
     for share in (0.1, 0.25, 0.5, 0.9):
         below = scipy.stats.binom(n, share)  # number of returns below the quantile
         found = sample.quantile(share)
@@ -111,58 +111,28 @@ def test_ends_of_a_quantile_leave_out_its_tails():
 
 def test_the_std_of_few_returns_is_unbiased_in_its_square():
     x = np.random.default_rng(0).normal(size=5)
-    assert_allclose(ReturnSample.whole(x).std.estimate, x.std(ddof=1))
+    assert_allclose(ReturnSample(x).std.estimate, x.std(ddof=1))
 
 
 def test_the_mean_of_the_worst_share_has_the_tails_of_its_level():
     """Of nearly all returns it is the mean, whose interval is ± a normal quantile of its error."""
     x = np.random.default_rng(0).normal(size=2_000)
-    _, low, high = ReturnSample.whole(x, level=0.9).cvar(1 - 1e-9)
+    _, low, high = ReturnSample(x, level=0.9).cvar(1 - 1e-9)
     reach = scipy.stats.norm.ppf(0.95) * x.std() / math.sqrt(x.size)
     assert_allclose((high - low) / 2, reach, rtol=0.02)
 
 
-def all_of(sample, limit):
-    found = sample.mean, sample.std, sample.quantile(0.25), sample.cvar(0.2)
-    return *found, sample.probability_below(limit)
-
-
-def test_bounds_hold_the_statistics_of_every_possible_completion():
-    """Whatever the missing ends were, the whole sample's interval lies within the bounds."""
-    rng = np.random.default_rng(fresh_seed())
-    returns = rng.normal(size=200)
-    low, high = returns.copy(), returns.copy()
-    low[:15] -= 2.0
-    high[:15] += 3.0
-    bounds = ReturnSample(low, high, cut_off=15)
-    for share in (0.0, 0.3, 1.0):
-        whole = ReturnSample.whole(low + share * (high - low))
-        for inner, outer in zip(all_of(whole, 0.5), all_of(bounds, 0.5), strict=True):
-            assert math.isnan(outer.estimate)
-            assert outer.low <= inner.estimate <= outer.high
-
-
-def test_a_negligible_rest_leaves_estimates_as_they_are():
-    """A rest below a thousandth of the std: the same answers to a hundredth, and no alarm."""
-    rng = np.random.default_rng(0)
-    whole = ReturnSample.whole(rng.normal(-500.0, 100.0, 300))
-    cut = ReturnSample(whole.low - 0.02, whole.low, cut_off=300)
-    for one, other in zip(all_of(cut, -480.0), all_of(whole, -480.0), strict=True):
-        assert one == pytest.approx(other, rel=0.01, abs=0.01)
-    assert np.isfinite(cut.returns).all()
-
-
-def test_unbounded_ends_leave_quantiles_known():
-    """Cut-off returns without any bound: the mean is unknown above, the median is not."""
-    low = np.arange(100.0)
-    high = np.where(low > 95, np.inf, low)
-    sample = ReturnSample(low, high, cut_off=4)
-    assert sample.mean.high == math.inf
-    assert math.isfinite(sample.quantile(0.5).high)
+def test_a_value_that_completes_returns_hides_their_spread_unless_it_is_negligible():
+    returns = np.random.default_rng(0).normal(-500.0, 100.0, 300)
+    for completed, known in ((0.05, True), (5.0, False)):
+        sample = ReturnSample(returns, cut_off=300, completed=completed)
+        assert sample.mean == ReturnSample(returns).mean
+        assert math.isfinite(sample.std.estimate) == known
+        assert math.isfinite(sample.skewness.estimate) == known
 
 
 def test_returns_that_do_not_vary():
-    sample = ReturnSample.whole(np.full(50, 3.0))
+    sample = ReturnSample(np.full(50, 3.0))
     assert sample.std == (0.0, 0.0, 0.0)
     assert sample.skewness.estimate == 0.0
     assert sample.cvar(0.6) == (3.0, 3.0, 3.0)
@@ -170,18 +140,17 @@ def test_returns_that_do_not_vary():
 
 def test_the_worst_share_counts_fractions():
     """The worst 25% of 0, 1, …, 9 are 0, 1 and half of 2."""
-    assert ReturnSample.whole(np.arange(10.0)).cvar(0.25).estimate == (0 + 1 + 2 / 2) / 2.5
+    assert ReturnSample(np.arange(10.0)).cvar(0.25).estimate == (0 + 1 + 2 / 2) / 2.5
 
 
 @pytest.mark.parametrize(
     ("call", "field"),
     [
-        (lambda: ReturnSample.whole(np.arange(9.0)).episodes_for(0.0), "precision"),
-        (lambda: Calibration.of(*np.ones((3, 30))).interval(*np.ones((2, 1)), 0.99), "level"),
-        (lambda: ReturnSample.whole(np.ones(1)), "returns"),
-        (lambda: ReturnSample.whole(np.ones(9), level=90), "level"),
-        (lambda: ReturnSample.whole(np.ones(9)).quantile(5), "share"),
-        (lambda: ReturnSample.whole(np.ones(9)).cvar(0), "share"),
+        (lambda: ReturnSample(np.arange(9.0)).episodes_for(0.0), "precision"),
+        (lambda: ReturnSample(np.ones(1)), "returns"),
+        (lambda: ReturnSample(np.ones(9), level=90), "level"),
+        (lambda: ReturnSample(np.ones(9)).quantile(5), "share"),
+        (lambda: ReturnSample(np.ones(9)).cvar(0), "share"),
     ],
 )
 def test_bad_settings_are_refused(call, field):

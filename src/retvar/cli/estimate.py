@@ -28,7 +28,6 @@ from retvar.support.errors import InputError, RetvarError
 from retvar.support.files import kind_of
 from retvar.support.format import natural_key
 from retvar.support.progress import Display
-from retvar.td.networks import DEFAULT, NETWORKS
 
 if TYPE_CHECKING:
     from retvar.estimation.answers import Answer
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from retvar.experience import Experience
 
 SETTINGS = (
-    "by", "gamma", "lam", "method", "order", "kappa", "estimand", "features", "bootstrap_samples",
-    "level", "actions", "resume",
+    "by", "gamma", "lam", "estimand", "features", "bootstrap_samples", "level", "actions", "resume",
 )  # fmt: skip
 DEEP = ("sweeps", "members", "hidden")  # options that only deep critics have
 NOT_DEEP = ("by", "bootstrap_samples", "actions", "cluster", "follow", "resume")
@@ -93,9 +91,6 @@ RARE: base.Options = {
     "duplicates": (DROP, "Equal rows of one time, which are counted [default: drop]."),
     "force": (bool, "Go on if more than half of the rows are left out."),
     "grid": (None, "Draw the states as a map of this size, ROWSxCOLS."),
-    "method": (click.Choice(list(NETWORKS)), "Method that learns the variance."),
-    "order": (int, "Highest moment: 3 gives the skewness, 4 also the excess kurtosis, with td."),
-    "kappa": (float, "Trace decay [default: a fifth of the horizon]."),
     "bootstrap_samples": (COUNT, "For the intervals of td; 0: none [default: 100]."),
     "seed": (COUNT, "Random seed [default: 0; with --resume a new one]."),
     "rollouts": (COUNT, "Roll-outs from each --at, if there is an environment [default: 300]."),
@@ -123,7 +118,7 @@ def _help_all(ctx: click.Context, _: Any, wanted: bool) -> None:
 @click.command(epilog=SOURCES)
 @click.argument("source")
 @base.options(OPTIONS, level=0.9, out="estimate")
-@base.options(RARE, hidden=True, method=DEFAULT, order=2, formats="png", rows=20)
+@base.options(RARE, hidden=True, formats="png", rows=20)
 @click.option(
     "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
     help="Show all options.",
@@ -242,8 +237,6 @@ def _refuse_beside_deep(args: dict[str, Any]) -> None:
     for name in NOT_DEEP:
         if args[name]:
             raise InputError(name, args[name], "leave it out beside --features deep")
-    if args["order"] != 2:
-        raise InputError("order", args["order"], "deep critics know moments up to the variance")
 
 
 def _deep_estimate(
@@ -253,8 +246,8 @@ def _deep_estimate(
     from retvar import deep
     from retvar.deep.fitting import usual_sweeps
 
-    own = {name: settings[name] for name in ("gamma", "lam", "method", "estimand", "level", "seed")}
-    own |= {name: args[name] for name in (*DEEP, "kappa") if args[name] is not None}
+    own = {name: settings[name] for name in ("gamma", "lam", "estimand", "level", "seed")}
+    own |= {name: args[name] for name in DEEP if args[name] is not None}
     if "hidden" in own:
         try:
             own["hidden"] = tuple(map(int, own["hidden"].split(",")))
@@ -377,16 +370,15 @@ def _answer(found: Estimate, text: str, source: str, args: dict[str, Any]) -> An
         "gamma": args["gamma"], "start": observed(answer.state), "episodes": episodes,
         "level": answer.level, "deterministic": args["deterministic"], "seed": args["seed"] + 2,
     }  # fmt: skip
-    for value in (found.value, None) if not why else ():  # it completes returns that are cut off
-        try:
-            sample = rv.rollouts(*acting(source, args, args["envs"]), value=value, **how)
+    try:
+        if not why:  # the estimate completes returns that are cut off
+            sample = rv.rollouts(*acting(source, args, args["envs"]), value=found.value, **how)
             return replace(answer, rollouts=sample)
-        except InputError as error:
-            if error.field == "start":
-                why = error.remedy.partition(";")[0]  # the rest is for Python
-                break
-            if error.field != "value":  # the estimate does not know all ends
-                raise
+    except InputError as error:
+        if error.field not in ("start", "value"):
+            raise
+        own = error.field == "start"  # after its semicolon a remedy is for Python
+        why = error.remedy.partition(";")[0] if own else "the estimate does not know all their ends"
     return replace(answer, note="; ".join(filter(None, (answer.note, f"no roll-outs: {why}"))))
 
 

@@ -70,7 +70,7 @@ def _to_dict(sample: ReturnSample, below: float | None) -> dict[str, Any]:
         "returns": sample.returns.tolist(),
         "cut_off": sample.cut_off,
         "within_limit": sample.within_limit,
-        "largest_missing_part": sample.missing,
+        "largest_completed_part": sample.completed,
         "level": sample.level,
         **{name: list(getattr(sample, name)) for name in ("mean", "std", "skewness")},
         "quantiles": {f"{q:g}": list(sample.quantile(q)) for q in SHOWN},

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 from retvar.support.errors import InputError
 
 if TYPE_CHECKING:
-    from retvar.deep.callback import SpreadCallback
-    from retvar.deep.critic import Calibration, Critic
-    from retvar.deep.fit_critic import Networks, estimate, fit
-    from retvar.deep.modules import SpreadModule, VarianceHead, spread_loss
-    from retvar.deep.targets import spread_targets
+    from retvar.deep.callback import SpreadCallback as SpreadCallback
+    from retvar.deep.critic import Calibration as Calibration
+    from retvar.deep.critic import Critic as Critic
+    from retvar.deep.fit_critic import Networks as Networks
+    from retvar.deep.fit_critic import estimate as estimate
+    from retvar.deep.fit_critic import fit as fit
+    from retvar.deep.modules import SpreadModule as SpreadModule
+    from retvar.deep.modules import VarianceHead as VarianceHead
+    from retvar.deep.modules import spread_loss as spread_loss
+    from retvar.deep.targets import spread_targets as spread_targets
 
 _HOMES = {
     "Calibration": "critic", "Critic": "critic", "Networks": "fit_critic",
@@ -26,18 +31,7 @@ _HOMES = {
 }  # fmt: skip
 _EXTRAS = {"torch": "deep", "stable_baselines3": "sb3"}
 
-__all__ = [
-    "Calibration",
-    "Critic",
-    "Networks",
-    "SpreadCallback",
-    "SpreadModule",
-    "VarianceHead",
-    "estimate",
-    "fit",
-    "spread_loss",
-    "spread_targets",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -31,9 +31,6 @@ SHORT = {"batches": 40, "batch_size": 256, "learning_rate": 5e-3}  # of a sweep
 AVERAGE = 0.95  # decay of the mean of the weights, per step
 OUTGROWN = 2.0  # factor by which observations or returns leave their scale, so that networks begin
 OBSERVED = 0.5  # discount of what a return may lack at the end of a rollout, to be compared
-POLICY = "{} (exploring, in training)"
-ORIGINAL = "in the original units of observations and rewards, not those of VecNormalize"
-UNITS = "of the environment"
 SKIPPED = (
     "transitions between its calls are missing: give it to learn(callback=…) itself, or in a list, "
     "not to a callback that calls others now and then"
@@ -149,10 +146,7 @@ class SpreadCallback(BaseCallback):
         refuse_observations(self._source, ObservationReader(space).width, self.encoder)
         self._streams = range(self._streams.stop, self._streams.stop + env.num_envs)
         self._now, self._clock = self._original(self.model._last_obs), self.model.num_timesteps
-        self._rows, self._units = [], UNITS
-        if self.model.get_vec_normalize_env() is not None:
-            self._units = ORIGINAL
-            self.logger.info(f"spread/…: {ORIGINAL}")
+        self._rows = []
 
     def _original(self, given: Any) -> NDArray[np.float32]:
         """Observations before they were normalised."""
@@ -233,10 +227,9 @@ class SpreadCallback(BaseCallback):
             return False
         found = self._asked = make_critic(  # knows what is encoded
             self._fitting, columns, self.description, None, source=self._source,
-            policy=POLICY.format(type(self.model).__name__), episodes=self.episodes,
+            policy=f"{type(self.model).__name__} (exploring, in training)", episodes=self.episodes,
         )  # fmt: skip
         self._critic = Critic(found.module, self.description, found.about, self.encoder)
-        self._critic.notes["units"] = self._units
         return True
 
     def _write(self, new: Columns) -> None:
@@ -292,7 +285,6 @@ def outgrown(old: Scales, new: Scales) -> bool:
 
 def _name(env: Any) -> str:
     """The id of the environment, if it can be reached."""
-    inside = getattr(env.unwrapped, "envs", None) or [None]
-    spec = getattr(inside[0], "spec", None)
-    word = spec.id if spec is not None else type(env.unwrapped).__name__
-    return f"gymnasium:{word}" + (f" × {env.num_envs}" if env.num_envs > 1 else "")
+    (spec,) = env.get_attr("spec", [0])
+    copies = f" × {env.num_envs}" if env.num_envs > 1 else ""
+    return f"gymnasium:{getattr(spec, 'id', type(env.unwrapped).__name__)}{copies}"

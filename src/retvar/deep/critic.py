@@ -41,14 +41,12 @@ NO_SPREAD = (
     "deterministic world has no spread; otherwise fit longer, or with larger networks"
 )
 TOO_LARGE = (
-    "{:.0%} of what the spread is made of is error of the value, so that it is too large: fit "
-    "longer (sweeps), with larger networks (hidden), or to more data"
+    "{:.0%} of the variance is error of the value: fit longer, larger networks, or to more data"
 )
 REPEATED = (
     "no spread is given: repeated roll-outs from the same states had the same return each time, so "
     "that there is none, or randomness is rare (try critic.repeat with more episodes)"
 )
-IGNORANCE = "the spread is that of the return; how far the networks may be wrong is `interval`"
 
 
 @dataclass(frozen=True)
@@ -184,10 +182,6 @@ class Critic(OwnDiscounts):
         low = found - half if what == "value" else np.maximum(found - half, 0.0)
         return _shaped(obs, low), _shaped(obs, found + half)
 
-    def known(self, obs: Any) -> NDArray[np.bool_]:
-        """Whether observations lie within the range of the data, or near it."""
-        return np.isfinite(self.predict(obs))
-
     def _rows(self, obs: Any) -> Array:
         """Observations as rows, encoded where there is an encoder."""
         rows = arguments.floats("obs", obs, "observations: rows of numbers, or one observation")
@@ -274,26 +268,12 @@ class Critic(OwnDiscounts):
                 if error.field != "start":
                     raise
                 return None
-            same.append(bool(np.ptp(sample.low) <= 1e-9 * np.abs(sample.low).max()))
+            same.append(bool(np.ptp(sample.returns) <= 1e-9 * np.abs(sample.returns).max()))
         self.about = replace(self.about, deterministic=all(same) if same else None)
         return self.about.deterministic
 
     def __repr__(self) -> str:
         return f"<deep critic: {self.description.method}, {count(self.steps, 'transition')}>"
-
-    def summary(self) -> str:
-        """What it is, in a few lines."""
-        about, d = self.about, self.description
-        gamma, lam = ("in the data" if x is None else f"{x:g}" for x in (d.gamma, d.lam))
-        lines = [
-            f"{about.source}, {about.policy or 'its policy'}: {count(about.steps, 'transition')}, "
-            f"{count(about.episodes, 'episode')}",
-            f"{d.method}, γ = {gamma}, λ = {lam}; {IGNORANCE}",
-        ]
-        if math.isfinite(about.error_share):
-            share = max(about.error_share, 0.0)
-            lines.append(f"error of the value: {share:.0%} of what the spread is made of")
-        return "\n".join([*lines, *(f"WARNING: {each}" for each in self.warnings)])
 
     def save(self, path: str | Path) -> None:
         """Write it to a safetensors file, which cannot run code; an encoder is not in it."""

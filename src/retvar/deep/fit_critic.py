@@ -43,10 +43,7 @@ SEARCHED = 200_000  # among which neighbours are searched
 NEIGHBOURS = 16  # that are looked at to find one of another episode
 WIDEST = 1_024  # numbers of an observation that needs no encoder
 STATES = "are numbered states: deep critics are for observations; take rv.estimate"
-IMAGES = (
-    "look like images: give an encoder, a function from a tensor of rows of {:,} numbers to rows "
-    "of features, such as that of your policy"
-)
+IMAGES = "look like images: give an encoder, from a tensor of such rows to rows of features"
 
 
 def fit(
@@ -56,17 +53,9 @@ def fit(
     lam: float | None = None,
     method: str = DEFAULT,
     estimand: Any = "target_return",
-    members: int = 5,
-    hidden: tuple[int, ...] = (64, 64),
-    sweeps: int | None = None,
-    batches: int = 80,
-    batch_size: int = 1_024,
-    learning_rate: float = 3e-3,
-    kappa: float | None = None,
-    device: str = "cpu",
     encoder: Encoder | None = None,
-    seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    **fitting: Any,
 ) -> Critic:
     """Fit networks for value and variance of the return to experience.
 
@@ -120,22 +109,21 @@ def fit(
     if progress is not None and not callable(progress):
         raise InputError("progress", literal(progress), "must be a function of a number of sweeps")
     arguments.instance("experience", experience, Experience, "experience: rv.experience.from_…")
-    steps: Any = {"batches": batches, "batch_size": batch_size, "learning_rate": learning_rate}
-    settings = Settings(hidden, members, sweeps, **steps, kappa=kappa, device=device, seed=seed)
+    settings = Settings(**fitting)
     refuse_observations(experience.name, experience.width, encoder)
-    learner = make_learner(gamma, lam, method, kappa=kappa, estimand=estimand)
+    learner = make_learner(gamma, lam, method, kappa=settings.kappa, estimand=estimand)
     learner, columns = _read(experience, learner, encoder)
     off_policy = learner.estimand == "off_policy_return"
     scales = Scales.of(columns, centred=not off_policy)
-    fitting = Fitting(NETWORKS[learner.method], settings, scales, off_policy)
-    wanted, counts = sweeps or usual_sweeps(columns.usual_gamma), experience.counts
+    fitted = Fitting(NETWORKS[learner.method], settings, scales, off_policy)
+    wanted, counts = settings.sweeps or usual_sweeps(columns.usual_gamma), experience.counts
     with contextlib.suppress(KeyboardInterrupt):
-        fitting.run(columns, wanted, progress)
-    if not fitting.sweep:
+        fitted.run(columns, wanted, progress)
+    if not fitted.sweep:
         raise KeyboardInterrupt
     critic = make_critic(
-        fitting, columns, learner, encoder, source=experience.name, policy=experience.policy,
-        episodes=counts.episodes, complete=fitting.sweep == wanted,
+        fitted, columns, learner, encoder, source=experience.name, policy=experience.policy,
+        episodes=counts.episodes, complete=fitted.sweep == wanted,
         rejected=counts.rejected.total(),
     )  # fmt: skip
     for each in critic.warnings:
@@ -208,7 +196,7 @@ def refuse_observations(name: str, width: int | None, encoder: Any) -> None:
     if width is None:
         raise InputError("experience", name, STATES)
     if encoder is None and width > WIDEST:
-        raise InputError("observations", f"{width:,} numbers each", IMAGES.format(width))
+        raise InputError("observations", f"{width:,} numbers each", IMAGES)
     if encoder is not None and not callable(encoder):
         raise InputError("encoder", literal(encoder), "must be a function, such as a torch module")
 

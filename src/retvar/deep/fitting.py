@@ -139,11 +139,8 @@ class LossDivergenceError(DivergenceError):
     """The loss of a network is no longer a number."""
 
     def __str__(self) -> str:
-        return (
-            f"the loss of the {self.node} network diverged after step {self.step} of Adam: lower "
-            f"learning_rate ({self.step_size:g}), or kappa, or clip the importance ratios of the "
-            "data"
-        )
+        where = f"the loss of the {self.node} network diverged after step {self.step} of Adam"
+        return f"{where}: lower learning_rate ({self.step_size:g}) or kappa, or clip ratios"
 
 
 @dataclass(frozen=True)

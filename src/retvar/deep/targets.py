@@ -16,8 +16,6 @@ from retvar.support.errors import InputError
 from retvar.td import networks, rules
 from retvar.td.networks import VALUE, VARIANCE, Network, Reading, Readings, Transition
 
-SHAPES = "must have the shape of reward, {}"
-
 
 def discounted_sums(x: Tensor, decay: Tensor) -> Tensor:
     """yₜ = xₜ + decayₜ yₜ₊₁ along the first dimension, by doubling: log₂ of the reach in passes.
@@ -111,7 +109,8 @@ def spread_targets(
     factors = {"gamma": gamma, "lam": lam, "kappa": kappa}
     for name, column in (given | factors).items():
         if isinstance(column, Tensor) and column.shape not in (reward.shape, ()):
-            raise InputError(name, tuple(column.shape), SHAPES.format(tuple(reward.shape)))
+            remedy = f"must have the shape of reward, {tuple(reward.shape)}"
+            raise InputError(name, tuple(column.shape), remedy)
     gamma, lam, kappa = (
         x if isinstance(x, Tensor) else float(arguments.unit_interval(name, x, 1)[0])
         for name, x in factors.items()

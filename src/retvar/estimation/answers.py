@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from retvar.estimation.results import estimates, label_text
+from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import Interval, ReturnSample
 from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.stream import Experience
-from retvar.online.memory import half_width
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, count, listed, literal, number
@@ -23,7 +22,6 @@ from retvar.support.html import Shown, preformatted
 UNKNOWN = math.nan, math.nan
 NEVER = "never visited"
 NO_VISIT_NEAR = "no visit in this region"
-SURE = 0.99  # level beyond which roll-outs contradict an estimate
 ON_AVERAGE = "the share of returns holds on average over visited places, not in each"
 
 
@@ -50,15 +48,6 @@ class Answer(Shown):
     rollouts: ReturnSample | None = None  #: Monte Carlo returns from there, where there are some
     beside: dict[str, Any] = field(default_factory=dict)  #: law of the return, and why it varies
 
-    @property
-    def contradicted(self) -> list[str]:
-        """What the roll-outs contradict of value and std: their 99% intervals are apart."""
-        if self.rollouts is None:
-            return []
-        wider = half_width(SURE) / half_width(self.level)
-        pairs = {"value": (self.value, self.rollouts.mean), "std": (self.std, self.rollouts.std)}
-        return [name for name, pair in pairs.items() if _apart(*pair, wider)]
-
     def __str__(self) -> str:
         return answers_table([self])
 
@@ -78,21 +67,12 @@ class Answer(Shown):
         }
         if (sample := self.rollouts) is not None:
             found["rollouts"] = {
-                "episodes": sample.size, "cut_off": sample.cut_off, "completed": sample.completed,
+                "episodes": sample.size,
+                "cut_off": sample.cut_off, "completed": sample.completed > 0.0,
                 "mean": list(sample.mean), "std": list(sample.std),
-                "return_interval": list(sample.middle), "contradict": self.contradicted,
+                "return_interval": list(sample.middle),
             }  # fmt: skip
         return found | {name: each.to_dict() for name, each in self.beside.items()}
-
-
-def _apart(own: Interval, sampled: Interval, wider: float) -> bool:
-    """Whether two intervals have nothing in common when they are so many times as wide."""
-    (least, most), (lower, upper) = (
-        (x.low, x.high) if math.isnan(x.estimate)  # bounds
-        else (x.estimate - wider * (x.estimate - x.low), x.estimate + wider * (x.high - x.estimate))
-        for x in (own, sampled)
-    )  # fmt: skip
-    return most < lower or upper < least
 
 
 def find_state(experience: Experience, state: Any, known: int | None = None) -> Any:
@@ -167,14 +147,10 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     at = find_state(experience, state, len(getattr(visits, "counts", ())))
     labels, row = experience.labels, np.array([at])
     name = at.tolist() if row.ndim > 1 else at if labels is None else labels[at]
-    note = _note(estimator, visits, row)
-    if note in (NEVER, NO_VISIT_NEAR):
-        nothing = Interval(math.nan, *UNKNOWN)
-        return Answer(name, nothing, nothing, UNKNOWN, level, note)
-    columns = estimates(estimator, row, level)
+    note, known_ends = _note(estimator, visits, row), estimator.has_intervals
     value, std = (
-        Interval(*(float(columns.get(what + end, UNKNOWN)[0]) for end in ("", "_low", "_high")))
-        for what in ("value", "std")
+        Interval(ask(at), *(found.interval(at, what, level=level) if known_ends else UNKNOWN))
+        for what, ask in (("value", found.value), ("std", found.std))
     )
     known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
     if known and isinstance(estimator, LeastSquaresEstimator):
@@ -207,9 +183,7 @@ def answers_table(answers: list[Answer]) -> str:
             note = count(sample.size, "return")
             if sample.cut_off:
                 how = sample.remark().replace("value function", "estimate")
-                note += f", {sample.cut_off:,} cut off{how}"
-            if wrong := " and ".join(each.contradicted):
-                note += f"; they disagree with the {wrong} above: trust the roll-outs"
+                note += f", {sample.cut_off:,} {how}"
             notes.append(note)
     text = [f"{line}  {note}".rstrip() for line, note in zip(align(lines), notes, strict=True)]
     if any(not each.holds_here and not math.isnan(each.return_interval[0]) for each in answers):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from retvar.cluster import connected, refuse_address
+from retvar.cluster import connected
 from retvar.estimation.returns import Monitor
-from retvar.estimation.settings import TD, with_defaults
+from retvar.estimation.settings import with_defaults
 from retvar.estimation.states import StateEstimator
 from retvar.experience.logs import Piece, refuse_split
 from retvar.experience.moves import Moves
@@ -105,12 +105,3 @@ def _renumbered(labels: list[Any] | None, theirs: list[Any] | None) -> Any:
     number = {label: k for k, label in enumerate(dict.fromkeys([*labels, *theirs]))}
     labels[:] = number
     return np.array([number[label] for label in theirs], dtype=np.int64)
-
-
-def refuse_cluster(cluster: str | None, workers: int | None, by: str | None) -> None:
-    """Refuse settings that a cluster cannot have."""
-    if cluster is None:
-        raise InputError("workers", workers, "is for a local cluster; leave it out")
-    refuse_address(cluster, workers)
-    if by == TD:
-        raise InputError("by", by, "learns from one stream; a cluster needs least squares")

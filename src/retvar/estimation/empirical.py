@@ -27,6 +27,8 @@ from retvar.exact.law_bounds import SHARE
 from retvar.exact.law_operators import Columns, Steps, grid_like, spread
 from retvar.exact.moments import deviation
 from retvar.exact.solution import Solution, solve_weighted
+from retvar.experience.moves import Moves
+from retvar.experience.stream import Counts
 from retvar.mdp import END, MDP, WeightedEdges, weigh_edges
 from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
@@ -328,8 +330,11 @@ class Empirical:
         """Rows that are alike, rewards within `width` together; stops at more than `most`."""
         estimator, sums, codes = self.estimator, Sums(), self.estimator.solution.value.size + 1
         origin = float(np.median(estimator.sums.centre))
-        taken = self._actions if actions else 1
-        for chunk in estimator.moves.chunks():
+        moves = self._with_actions if actions else estimator.moves
+        taken = 1
+        if actions and "action" in moves.columns:
+            taken += max(int(chunk["action"].max()) for chunk in moves.chunks())
+        for chunk in moves.chunks():
             rows = estimator._rows(chunk)
             after = np.where(rows["terminated"], codes - 1, rows["next_state"])
             action = chunk["action"] if taken > 1 else 0
@@ -351,12 +356,11 @@ class Empirical:
         return found.of(w > 0)
 
     @property
-    def _actions(self) -> int:
-        """How many actions the rows tell of; 1 where they do not."""
-        moves = self.estimator.moves
-        if "action" not in moves.columns:
-            return 1
-        return 1 + max(int(chunk["action"].max()) for chunk in moves.chunks())
+    def _with_actions(self) -> Moves:
+        """The rows with their actions, where a log has these."""
+        acting, moves = self.experience.with_actions, self.estimator.moves
+        given = acting(Counts()) if self.experience.is_log and acting is not None else moves
+        return given if isinstance(given, Moves) and len(given) == len(moves) else moves
 
     def _rows(self, rows: Rows) -> Rows:
         """Rows sorted by state and action; states without an estimate end, as in least squares.
@@ -388,9 +392,16 @@ class Empirical:
             states=states,
             actions=actions,
             policies={"of the data": pi},
+            positions=self._positions(n),
         )
         edges = weigh_edges(mdp)
         return solve_weighted(mdp, replace(edges, lam=rows.lam[edges.number]), None)
+
+    def _positions(self, states: int) -> Array | None:
+        """Where the states of a map lie."""
+        rows, columns = self.experience.grid or (0, 0)
+        at = np.arange(states)
+        return np.stack([at % columns, -(at // columns)], 1) if rows * columns == states else None
 
 
 def _three(rows: Rows) -> Rows:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
+from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
@@ -27,11 +28,10 @@ from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
-from retvar.support.format import count, literal, reasons, visible
+from retvar.support.format import count, reasons, visible
 from retvar.support.html import MOST, Shown, page
 from retvar.support.html import table as html_table
 from retvar.td.learners import Learner
-from retvar.td.networks import DEFAULT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -295,8 +295,6 @@ class Estimate(Shown):
         An error that ends an environment early has this estimate as its attribute, with all that
         was learned before.
         """
-        if progress is not None and not callable(progress):
-            raise InputError("progress", literal(progress), "must be a function of a number")
         e = self.experience
         try:
             if e.endless and self._by == settings.TD:  # only its last rows are kept
@@ -379,9 +377,6 @@ def estimate(
     by: str | None = None,
     gamma: Any = None,
     lam: Any = None,
-    method: str = DEFAULT,
-    order: int = 2,
-    kappa: float | None = None,
     estimand: Any = "target_return",
     features: Any = None,
     bootstrap_samples: int | None = None,
@@ -403,23 +398,17 @@ def estimate(
     experience
         From :mod:`retvar.experience`.
     learner
-        A learner of your own, in place of gamma, lam, method, order, kappa and estimand.
+        A learner of your own for TD learning, in place of gamma, lam and estimand. Without one it
+        is the direct method with averaged steps, whose traces reach a fifth of the horizon.
     by
         ``"least_squares"``, the default for data that ends: the solution that the direct method
         would reach if it could replay the data for ever; for observations, a mixture of several
         families of values and the spread from neighbours in other episodes. It answers NaN with a
         note where the data does not determine an answer. ``"td"``: an online estimator, for
-        streams without an end and worlds that change; `learner`, `kappa`, `bootstrap_samples`, an
-        `order` above 2 and other methods than ``"direct"`` imply it.
+        streams without an end and worlds that change; `learner` and `bootstrap_samples` imply it.
     gamma, lam
         Discount; there is no default. None where the data has one per transition. λ of the return
         whose variance is estimated; by default that of the data, otherwise 1, the return itself.
-    method, order
-        ``"direct"``, ``"centred"`` or ``"vtd"``; 2: up to the variance, 3 also gives the skewness,
-        4 the excess kurtosis too (not ``"vtd"``).
-    kappa
-        Trace decay of all nodes, with ``by="td"``; by default traces reach a fifth of the horizon,
-        1/(1 − γ).
     estimand
         Off-policy: ``"target_return"`` or ``"off_policy_return"``.
     features
@@ -460,9 +449,9 @@ def estimate(
         settings.refuse("is for one reward; leave it out", {"resume": resume, "cluster": cluster})
         return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
-        from retvar.estimation.cluster import learn_on_cluster, refuse_cluster
-
-        refuse_cluster(cluster, workers, by)
+        refuse_address(cluster, workers)
+        if by == settings.TD:
+            raise InputError("by", by, "learns from one stream; a cluster needs least squares")
         by = by if resume else settings.LEAST_SQUARES
     own = {name: x for name, x in given.items() if name not in OF_THE_CALL} | {"by": by}
     if resume is None:
@@ -475,6 +464,8 @@ def estimate(
     if cluster is None:
         found.learn(progress)
     else:
+        from retvar.estimation.cluster import learn_on_cluster
+
         learn_on_cluster(found, cluster, workers, progress)
     for each in results.warnings(found):  # the check warns when it is made
         log.warning("%s: %s", experience.name, each)

@@ -25,7 +25,6 @@ Off-policy, e is a sum of weighted terms, and `beyond` is what the weighted squa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -154,12 +153,10 @@ class Neighbours:
             self._others = self.near(points[some], own[self._rows], self.tried[-1])
             self._choose()
 
-    def with_tail(self, tail: ArrayLike) -> Neighbours:
-        """The same errors, with other variances that cut returns lack."""
-        other = copy.copy(self)
-        other._tail = np.asarray(tail, np.float64)[self.order]
-        other._choose()
-        return other
+    def lack(self, tail: Array) -> None:
+        """Take other variances that cut returns lack."""
+        self._tail = tail[self.order]
+        self._choose()
 
     def _choose(self) -> None:
         """Compare numbers of neighbours at visits whose own segments are left out."""
@@ -261,7 +258,7 @@ def neighbours_of(log: EpisodeLog, rows: Integers, error: Array, beyond: Array) 
     for _ in range(ROUNDS):
         found = spread.of(near).variance[nearest]
         before, variance = variance, np.where(np.isfinite(found), np.maximum(found, 0.0), first)
-        spread = spread.with_tail(missing(log, variance, 2, log.lam)[rows])
+        spread.lack(missing(log, variance, 2, log.lam)[rows])
         if (np.abs(variance - before) <= SETTLED * variance).all():
             break
     return spread
@@ -400,36 +397,27 @@ def local_fit(Z: Any, w: Any, e: Any, tail: Any, beyond: Any, found: Any) -> Non
 @compiled
 def local_design(place: Any, points: Any, visits: Any, distances: Any) -> Any:
     """One and the coordinates of visits around a place [visit, number], and their weights."""
-    K, p = visits.size, points.shape[0] + 1
-    h = REACH * distances[-1]
-    Z, w = np.ones((K, p)), np.ones(K)
-    for i in range(K):
-        if h > 0.0:
-            w[i] = (1.0 - (distances[i] / h) ** 3) ** 3
-        for j in range(1, p):
-            Z[i, j] = (points[j - 1, visits[i]] - place[j - 1]) / h if h > 0.0 else 0.0
-    return Z, w
+    h, Z = REACH * distances[-1], np.zeros((visits.size, points.shape[0] + 1))
+    Z[:, 0] = 1.0
+    if h == 0.0:
+        return Z, np.ones(visits.size)
+    for j in range(points.shape[0]):
+        Z[:, j + 1] = (points[j][visits] - place[j]) / h
+    return Z, (1.0 - (distances / h) ** 3) ** 3
 
 
 @compiled
 def fold_means(near: Any, points: Any, error: Any, fold: Any, found: Any) -> None:
     """Write the local fits around each place without the visits of each fold [fold, place]."""
-    folds, p = found.shape[0], points.shape[0] + 1
     for k in range(near.points.shape[0]):
         visits = near.visits[k]
         Z, w = local_design(near.points[k], points, visits, near.distances[k])
-        A, b = np.zeros((folds, p, p)), np.zeros((folds, p))
-        for i in range(w.size):
-            f = fold[visits[i]]
-            for j in range(p):
-                b[f, j] += w[i] * Z[i, j] * error[visits[i]]
-                for m in range(p):
-                    A[f, j, m] += w[i] * Z[i, j] * Z[i, m]
-        whole, target = A.sum(axis=0), b.sum(axis=0)
-        for f in range(folds):
-            left, right = whole - A[f], target - b[f]
-            if left[0, 0] <= 0.0:  # only this fold is near
-                left, right = whole.copy(), target
-            for j in range(1, p):
-                left[j, j] += SLOPE_RIDGE * left[0, 0]
-            found[f, k] = np.linalg.solve(left, right)[0]
+        for f in range(found.shape[0]):
+            others = w * (fold[visits] != f)
+            if others.sum() <= 0.0:  # only this fold is near
+                others = w
+            weighted = Z.T * others
+            A = weighted @ Z
+            for j in range(1, len(A)):
+                A[j, j] += SLOPE_RIDGE * A[0, 0]
+            found[f, k] = np.linalg.solve(A, weighted @ error[visits])[0]

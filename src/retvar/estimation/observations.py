@@ -22,7 +22,6 @@ from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.td.features import Features, from_dict
 from retvar.td.learners import Learner
-from retvar.td.nodes import LIMIT
 
 __all__ = ["ObservationEstimator"]
 
@@ -42,7 +41,6 @@ class ObservationEstimator(LeastSquaresEstimator):
 
     file_kind = "least_squares_features"
     computed = ("solution", "_answered")
-    state_limits = -LIMIT, LIMIT
 
     def __init__(
         self, learner: Learner, features: Features, bases: Sequence[str | Base] = NAMES

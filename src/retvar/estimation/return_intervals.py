@@ -23,10 +23,8 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 SMALLEST = 1e-3  # of the median σ̂: smaller ones are raised to it, so that scores stay finite
 MANY = 100  # returns from which on an interval ends where they end
-CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
 EXCESS = 0.03  # share that an interval may hold beyond its level before a word says so
 ROUNDING = 1e-9  # of ranks
-RANGE = "returns take few values: the interval is their range"
 OFF_POLICY = "returns of the target policy are not observed"
 
 
@@ -72,11 +70,6 @@ class ReturnsByState:
         places = (np.where(rank, first + rank - 1, -1) for rank in ranks(end - first, level))
         return [self._returns[place] for place in places]
 
-    @property
-    def range(self) -> tuple[float, float]:
-        """The smallest and the largest return."""
-        return float(np.nanmin(self._returns)), float(np.nanmax(self._returns))
-
     def of(self, state: int) -> Array:
         """The returns of one state, in order."""
         return np.asarray(self._returns[:-1][self._state == state])
@@ -88,12 +81,11 @@ class Calibration:
 
     scores: Array  #: in order
     scale: float  #: smallest σ̂ that is used
-    cut_off: float = 0.0  #: share of the returns that truncation cut off
     low: float = -math.inf  #: smallest and largest return, where so many were seen that hardly
     high: float = math.inf  #: any lies beyond
 
     @classmethod
-    def of(cls, returns: Array, value: Array, std: Array, cut: Any = None) -> Calibration:
+    def of(cls, returns: Array, value: Array, std: Array) -> Calibration:
         """Scores of returns, with the estimates for where they began."""
         known = np.isfinite(value) & np.isfinite(std) & np.isfinite(returns)
         seen, error = returns[known], returns[known] - value[known]
@@ -101,41 +93,26 @@ class Calibration:
         largest = float(np.abs(error).max(initial=0.0))  # where no σ̂ is positive
         scale = SMALLEST * float(np.median(positive)) if positive.size else largest
         scores = error / (np.maximum(std[known], scale) if scale else 1.0)
-        share = 0.0 if cut is None or not known.any() else float(cut[known].mean())
         ends = (float(seen.min()), float(seen.max())) if seen.size >= MANY else ()
-        return cls(np.sort(scores), scale, share, *ends)
-
-    @property
-    def note(self) -> str:
-        """A word where so many returns were cut off that the interval may not hold."""
-        share = f"{self.cut_off:.0%} of the calibration returns"
-        return f"doubtful: {share} were cut off before their end" if self.cut_off > CUT_OFF else ""
+        return cls(np.sort(scores), scale, *ends)
 
     @staticmethod
     def needed(level: float) -> int:
         """Calibration returns that an interval of this level needs."""
         return math.ceil(2 / (1.0 - level) - ROUNDING) - 1
 
-    def lacking(self, level: float) -> str:
-        """A word where there are too few returns for an interval of this level."""
-        n, needed = self.scores.size, self.needed(level)
-        return f"needs {needed:,} calibration returns; there are {n:,}" if n < needed else ""
-
     def interval(self, value: Array, std: Array, level: float = 0.9) -> list[Array]:
         """Ends between which a new return falls with this probability."""
-        if problem := self.lacking(arguments.level("level", level)):
-            raise InputError("level", f"{level:.6g}", problem)
-        centre, reach = np.asarray(value, dtype=np.float64), np.maximum(std, self.scale)
+        reach = np.maximum(std, self.scale)
         scores = (self.scores[rank - 1] for rank in ranks(self.scores.size, level))
-        return [np.clip(centre + reach * score, self.low, self.high) for score in scores]
+        return [np.clip(value + reach * score, self.low, self.high) for score in scores]
 
 
 class ReturnIntervals:
     """Where returns will fall, by the returns that were observed.
 
     A state with enough of its own gets their quantiles, which hold there. Elsewhere value and std
-    are scaled by the scores of all returns, so that the intervals hold on average over places;
-    where returns take few values these say little, and the interval is the range of all returns.
+    are scaled by the scores of all returns, so that the intervals hold on average over places.
     """
 
     def __init__(self, estimator: Any, monitor: Any) -> None:
@@ -146,38 +123,27 @@ class ReturnIntervals:
 
     def interval(self, states: Any, level: float = 0.9) -> list[Array]:
         """Ends between which new returns fall with this probability."""
-        level = arguments.level("level", level)
-        if self._off_policy:
-            raise InputError("experience", "off-policy", OFF_POLICY)
+        if problem := self.missing(arguments.level("level", level)):
+            raise InputError("level", f"{level:.6g}", problem)
         value, std = (self._estimator.predict(states, what) for what in ("value", "std"))
         ends = self.calibration.interval(value, std, level)
         if self.by_state is None:
             return ends
-        if few_values(self.calibration.scores, level):
-            pairs = zip(ends, self.by_state.range, strict=True)
-            ends = [np.where(np.isnan(end), np.nan, limit) for end, limit in pairs]
         own = self.by_state.interval(np.asarray(states, dtype=np.intp), level)
         return [np.where(np.isfinite(own[0]), *pair) for pair in zip(own, ends, strict=True)]
 
     def at(self, state: Any, level: float) -> tuple[tuple[float, float], str, bool]:
         """Ends for one state; a word on them; and whether they rest on its own returns."""
-        if problem := self._missing(level):
+        if problem := self.missing(level):
             return (math.nan, math.nan), f"no interval of returns: {problem}", False
         low, high = (float(end[0]) for end in self.interval([state], level))
         own = np.zeros(0) if self.by_state is None else self.by_state.of(state)
         here = own.size >= Calibration.needed(level)
-        word = few_values(own if here else self.calibration.scores, level)
-        if word and self.by_state is not None and not here:
-            word = RANGE
-        if self.calibration.note:
-            word = f"interval of returns {self.calibration.note}"
-        return (low, high), word, here
+        return (low, high), few_values(own if here else self.calibration.scores, level), here
 
-    def _missing(self, level: float) -> str:
-        return OFF_POLICY if self._off_policy else self.calibration.lacking(level)
-
-    def note(self, level: float) -> str:
-        """Why intervals of this level are missing or doubtful; otherwise empty."""
-        if problem := self._missing(level):
-            return f"none: {problem}" if self._off_policy else f"none: {100 * level:.4g}% {problem}"
-        return self.calibration.note
+    def missing(self, level: float) -> str:
+        """Why there are no intervals of this level; otherwise empty."""
+        n, needed = self.calibration.scores.size, Calibration.needed(level)
+        if self._off_policy:
+            return OFF_POLICY
+        return f"needs {needed:,} calibration returns; there are {n:,}" if n < needed else ""

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from retvar.estimation.episodes import Chunk, EpisodeLog, lambda_returns, missing
 from retvar.estimation.return_sample import ReturnSample
 from retvar.experience import from_gymnasium
 from retvar.experience.environments import is_vector, make_copies
 from retvar.support import arguments
 from retvar.support.errors import InputError
 
-Array = NDArray[np.float64]
 Value = Callable[[Any], Any]
 CUT_OFF, AS_END = "cut_off", "as_end"  # what truncation means
-NEGLIGIBLE = 1e-6  # share of what follows that no longer counts: the return is whole
+NEGLIGIBLE = 1e-3  # discount of what follows a cut that counts no longer: the return is whole
 NEAR = 0.01  # of an observation asked for: the same
 
 
@@ -64,14 +62,14 @@ def rollouts(
     max_steps
         Steps after which an episode is cut off; default: the environment's own limit, if any.
     truncated
-        What truncation means: ``"cut_off"``, that the return goes on unseen; or ``"as_end"``: the
-        question is the return up to the limit of steps, which evaluation scripts report. With γ = 1
-        a cut-off return has no bound.
+        What truncation means: ``"cut_off"``, that the return goes on unseen, which is an error
+        where what follows counts for more than a thousandth and there is no `value`; or
+        ``"as_end"``: the question is the return up to the limit of steps, which evaluation scripts
+        report.
     value
         Value of an observation, which completes returns that were cut off.
     reward_range
-        Smallest and largest reward; default: those seen. Without `value` they bound what a cut-off
-        return misses. Where given, they also bound returns, for the interval of the worst ones.
+        Smallest and largest reward: they bound returns, for the interval of the worst ones.
     precision
         Run as many more episodes as the interval of the mean needs to be ± this, or less:
         ``sample.episodes_for(precision)`` of the first `episodes`.
@@ -101,78 +99,64 @@ def rollouts(
             raise InputError("reward_range", reward_range, "must be (smallest, largest)")
     made = make_copies(env, envs, options)
     used = env if made is None else made()
-    found = _Episodes(gamma, level, truncated == AS_END, value, reward_range)
     with ExitStack() as after:
         for each in [] if made is None else used:
             after.callback(each.close)
         placed = _placed(used, start, max_steps, after)
-        found.run(placed, policy, episodes, deterministic, seed)
-        needed = 0 if precision is None else found.sample().episodes_for(precision)
+        question = gamma, truncated, value, reward_range, level
+        ran = [_run(placed, policy, episodes, deterministic, seed)]
+        needed = 0 if precision is None else _sample(ran, *question).episodes_for(precision)
         if needed > episodes:
             another = int(np.random.SeedSequence([int(seed), 1]).generate_state(1)[0])
-            found.run(placed, policy, needed - episodes, deterministic, another)
-    return found.sample()
+            ran.append(_run(placed, policy, needed - episodes, deterministic, another))
+    return _sample(ran, *question)
 
 
-@dataclass
-class _Episodes:
-    """Returns of whole episodes."""
+def _run(env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> Chunk:
+    """Columns of so many episodes, one after the other."""
+    experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
+    columns = _joined(list(experience.chunks()))
+    order = np.argsort(columns.pop("stream", columns["terminated"] * 0), kind="stable")
+    return {name: column[order] for name, column in columns.items()}
 
-    gamma: float
-    level: float
-    as_end: bool
-    value: Value | None
-    known: tuple[float, float] | None  # range of rewards
-    # of each return: its sum, the discount of what is missing, and the last observation if any is
-    returns: list[tuple[float, float, Any]] = field(default_factory=list)
-    rewards: tuple[float, float] = (math.inf, -math.inf)  # smallest and largest
-    cuts: int = 0  # episodes that were truncated, whatever that matters
 
-    def run(self, env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> None:
-        """Run so many episodes."""
-        experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
-        so_far: dict[int, Any] = {}  # of each stream: return, and weight of the next
-        for chunk in experience.chunks():
-            reward, (low, high) = chunk["reward"], self.rewards
-            self.rewards = min(low, float(reward.min())), max(high, float(reward.max()))
-            stream = np.asarray(chunk.get("stream", np.zeros(reward.size, dtype=np.int64)))
-            columns = (stream, reward, chunk["terminated"], chunk["truncated"])
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            for row, (i, gain, ended, cut) in enumerate(rows):
-                total, weight = so_far.pop(i, (0.0, 1.0))
-                total, weight = total + weight * gain, weight * self.gamma
-                if not (ended or cut):
-                    so_far[i] = total, weight
-                    continue
-                share = 0.0 if ended or weight <= NEGLIGIBLE else weight
-                self.returns.append((total, share, chunk["next_state"][row] if share else None))
-                self.cuts += not ended
+def _joined(chunks: list[Chunk]) -> Chunk:
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
-    def sample(self) -> ReturnSample:
-        """The returns, those that were cut off completed or with bounds."""
-        totals, shares, ends = zip(*self.returns, strict=True)
-        returns, share = np.array(totals), np.array(shares)
-        bounds = (-math.inf, math.inf) if self.known is None else self._rest(*self.known)
-        make = partial(ReturnSample, level=self.level, bounds=bounds)
-        if self.as_end:
-            return make(returns, returns, self.cuts, within_limit=True)
-        count = int(np.count_nonzero(share))
-        if self.value is not None and count:
-            values = [0.0 if x is None else np.asarray(self.value(x)).item() for x in ends]
-            if not np.isfinite(values).all():
-                remedy = "must give a finite number for an observation"
-                raise InputError("value", f"{self.value!r}", remedy)
-            returns += share * values
-            return make(returns, returns, count, rest=float(np.abs(share * values).max()))
-        rest = self._rest(*(self.known or self.rewards))
-        lower, upper = (returns + np.where(share > 0.0, end, 0.0) * share for end in rest)
-        return make(lower, upper, count)
 
-    def _rest(self, low: float, high: float) -> tuple[float, float]:
-        """Bounds on the return that follows a cut, from those of rewards."""
-        if self.gamma == 1.0:
-            return (-math.inf if low < 0 else 0.0), (math.inf if high > 0 else 0.0)
-        return min(low / (1.0 - self.gamma), 0.0), max(high / (1.0 - self.gamma), 0.0)
+def _sample(
+    ran: list[Chunk], gamma: float, truncated: str, value: Value | None,
+    reward_range: tuple[float, float] | None, level: float,
+) -> ReturnSample:  # fmt: skip
+    """The returns of episodes; those that were cut off are completed with their value."""
+    rows, bounds = _joined(ran), (-math.inf, math.inf)
+    if reward_range is not None and gamma < 1.0:
+        low, high = (reward / (1.0 - gamma) for reward in reward_range)
+        bounds = min(low, 0.0), max(high, 0.0)
+    log = EpisodeLog.of(rows | {"gamma": np.full(len(rows["reward"]), gamma)})
+    begins = np.append(True, (log.terminated | log.cut)[:-1])
+    one = np.ones(len(log.end_state))
+    returns = lambda_returns(log, np.zeros(len(log)), 0.0 * one)[begins]
+    follows = missing(log, one)[begins]  # discount of what follows the end
+    if truncated == AS_END:
+        return ReturnSample(returns, one.size, level, within_limit=True, bounds=bounds)
+    cut_off = int(np.count_nonzero(follows > NEGLIGIBLE))
+    if value is None and cut_off:
+        remedy = (
+            f"cuts returns off where what follows counts {follows.max():.0%}: allow more steps, "
+            "give its value, or ask for the return up to the limit (as_end, --within-limit)"
+        )
+        raise InputError("truncated", CUT_OFF, remedy)
+    if value is None:
+        return ReturnSample(returns, level=level, bounds=bounds)
+    ends, values = np.append(begins[1:], True), np.zeros(one.size)
+    counts = follows[log.cut[ends]] > NEGLIGIBLE  # which cuts leave out something
+    values[counts] = [np.asarray(value(x)).item() for x in log.end_state[counts]]
+    if not np.isfinite(values).all():
+        raise InputError("value", f"{value!r}", "must give a finite number for an observation")
+    rest = missing(log, values)[begins]
+    completed = float(np.abs(rest).max())
+    return ReturnSample(returns + rest, cut_off, level, completed=completed, bounds=bounds)
 
 
 def _placed(env: Any, start: Any, max_steps: int | None, after: ExitStack) -> Any:

@@ -31,11 +31,8 @@ from retvar.td.step_sizes import Averaged
 
 Estimator = OnlineEstimator | StateEstimator | ObservationEstimator
 LEAST_SQUARES, TD = "least_squares", "td"
-DEFAULTS = {
-    "method": DEFAULT, "order": 2, "estimand": "target_return", "level": 0.9, "actions": False,
-}  # fmt: skip  # that are not None
+DEFAULTS = {"estimand": "target_return", "level": 0.9, "actions": False}  # that are not None
 STEP_SIZES = ("alpha", "alpha_bar", "alpha_mean")
-TD_ONLY = ("learner", "method", "order", "kappa", "bootstrap_samples")
 FAMILIES: dict[str, type[ObservationFeatures]] = {
     "tiles": TileCoding, "fourier": Fourier, "polynomial": Polynomial,
 }  # fmt: skip
@@ -58,7 +55,6 @@ def make_learner(
     method: str = DEFAULT,
     kappa: float | None = None,
     estimand: Any = "target_return",
-    order: int = 2,
 ) -> Learner:
     """The learner with these settings; by default its traces reach a fifth of the horizon.
 
@@ -67,7 +63,7 @@ def make_learner(
     kind = {each.method: each for each in LEARNERS.values()}[
         arguments.choice("method", method, NETWORKS)
     ]
-    found = kind(alpha=Averaged(), gamma=gamma, lam=lam, estimand=estimand, order=order)
+    found = kind(alpha=Averaged(), gamma=gamma, lam=lam, estimand=estimand)
     if kappa is None and gamma is None:
         kappa = UNKNOWN_DECAY
     elif kappa is None:
@@ -89,14 +85,9 @@ def with_defaults(learner: Learner, chunk: Chunk, defaults: dict[str, float]) ->
 def refuse(why: str, given: dict[str, Any]) -> None:
     """Refuse settings that differ from their defaults."""
     for name, own in given.items():
-        if _differs(name, own):
+        plain = isinstance(own, str | int | float)
+        if own is not None and not (plain and own == DEFAULTS.get(name)):
             raise InputError(name, own, why)
-
-
-def _differs(name: str, given: Any) -> bool:
-    """Whether a setting is not its default; arrays always differ."""
-    plain = isinstance(given, str | int | float)
-    return given is not None and not (plain and given == DEFAULTS.get(name))
 
 
 class Settings:
@@ -110,10 +101,9 @@ class Settings:
         features: Any = None, bootstrap_samples: int | None = None, level: float = 0.9,
         seed: int = 0, actions: bool = False, **of_learner: Any,
     ) -> None:  # fmt: skip
-        given = {"learner": learner, "bootstrap_samples": bootstrap_samples, **of_learner}
-        td_only = {name: given.get(name) for name in TD_ONLY}
+        of_td = {"learner": learner, "bootstrap_samples": bootstrap_samples}
         if by is not None and arguments.choice("by", by, (LEAST_SQUARES, TD)) == LEAST_SQUARES:
-            refuse('goes with by="td"; leave one of them out', td_only)
+            refuse('goes with by="td"; leave one of them out', of_td)
         if learner is not None:
             arguments.instance("learner", learner, Learner, "Direct, VTD or Centred")
             refuse("is a setting of the learner; set it there", of_learner)
@@ -130,18 +120,16 @@ class Settings:
         samples = 100 if bootstrap_samples is None else bootstrap_samples
         self._samples = {"bootstrap_samples": samples, "seed": arguments.integer("seed", seed, 0)}
         self._defaults = {"lam": 1.0} if learner is None else {}  # of γ and λ, unless in the data
-        self._own_kappa = learner is None and of_learner.get("kappa") is None
+        self._own_kappa = learner is None
         self.remarks: list[str] = []  #: what was decided for the caller
         pairs = experience.pairs and observed
         if by == LEAST_SQUARES and pairs:
             raise InputError("by", by, ACTIONS)
-        td = pairs or experience.endless or any(_differs(*each) for each in td_only.items())
+        td = pairs or experience.endless or any(each is not None for each in of_td.values())
         self.by = by or (TD if td else LEAST_SQUARES)
         if self.by == TD:
             replicates_of(self.description, samples)  # refuses wrong numbers of them
-        if by is None and self.description.order > 2:
-            self.remarks.append("TD learning, since least squares has no moments beyond the std")
-        elif by is None and pairs:
+        if by is None and pairs:
             self.remarks.append("TD learning, since actions with features; approximate")
 
     def _refuse_beside_actions(self) -> None:

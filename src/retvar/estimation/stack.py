@@ -46,7 +46,7 @@ EDGE = 0.25  # of the std, from which on it counts that some end at once
 AT_ONCE = 6  # steps within which an episode ends at once
 ROUNDS = 2  # of weights and spread
 PLACES = 1_500  # where the spread is looked up for the weights
-LEAST_SPREAD = 0.05  # of its median
+LEAST_SPREAD = 0.5  # of its median, for the weights: else places that are all but certain decide
 RETURNS = 2_000  # held-out returns that calibrate at most; each needs its neighbours
 FEWEST_EFFECTIVE = 5.0  # episodes around a place, off-policy
 HEAVY = 1e3  # the equation Σw = 1 beside the others
@@ -106,8 +106,7 @@ class HeldOut:
 
     def calibration(self, rows: Any = slice(None)) -> Calibration:
         """Scores of these returns."""
-        cut_off = self.missing > CLOSED**2
-        return Calibration.of(self.total[rows], self.value[rows], self.std[rows], cut_off[rows])
+        return Calibration.of(self.total[rows], self.value[rows], self.std[rows])
 
     @property
     def ratio(self) -> float:

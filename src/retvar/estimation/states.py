@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
-from retvar.estimation.returns import CLOSED, OwnDiscounts, Returns, discounts
+from retvar.estimation.returns import OwnDiscounts, Returns, discounts
 from retvar.estimation.sums import RatioCheck, Sums, check_sums
-from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, Chunk, Moves
+from retvar.experience.moves import Chunk, Moves
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -28,10 +28,6 @@ Integers = NDArray[np.intp]
 QUANTITIES = ("value", "variance", "std")
 FORMAT = 2  # of saved files
 MOST_STATES = 2**31
-LIMITS = {
-    "reward": (-LARGEST_REWARD, LARGEST_REWARD), "gamma": (0.0, 1.0), "lam": (0.0, 1.0),
-    "rho": (0.0, LARGEST_RATIO),
-}  # fmt: skip
 
 
 def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
@@ -57,7 +53,6 @@ class LeastSquaresEstimator(OwnDiscounts):
     rejected = 0  # transitions: none, since sources leave bad ones out
     file_kind: ClassVar[str]  #: in the header of saved files
     computed: ClassVar[tuple[str, ...]]  #: cached properties that rest on the transitions so far
-    state_limits: tuple[float, float]  #: beyond which a state is bad
     # what a kind provides
     features: Any  # of a state or observation, as a list
     add: Any  # a method that adds the transitions of a chunk, one trajectory after the other
@@ -85,12 +80,9 @@ class LeastSquaresEstimator(OwnDiscounts):
         for name, own in zip(("gamma", "lam"), discounts(self, chunk, follows), strict=True):
             rows[name] = np.where(ended, 0.0, own)
         rows |= {"state": state, "next_state": follows}
-        for name in rows.keys() - {"terminated", "truncated"}:
-            low, high = LIMITS.get(name, self.state_limits)
-            bad = rows[name][~((rows[name] >= low) & (rows[name] <= high))]
-            if bad.size:
-                remedy = f"must lie between {low:g} and {high:g}; leave this row out"
-                raise InputError(name, bad.flat[0], remedy)
+        for name, column in rows.items():
+            if not np.isfinite(column).all():
+                raise InputError(name, "not finite", "must be finite numbers; leave such rows out")
         return rows
 
     def _count(self, rows: int) -> None:
@@ -197,7 +189,6 @@ class StateEstimator(LeastSquaresEstimator):
     def grow(self, states: int) -> None:
         """Make room for so many states."""
         self._states = arguments.integer("states", states, 1, MOST_STATES)
-        self.state_limits = 0, states - 1
 
     @property
     def features(self) -> list[Any]:
@@ -291,8 +282,7 @@ class StateEstimator(LeastSquaresEstimator):
             drawn = np.random.default_rng(0).choice(scores - scores.mean(), total.size)
             whole = total + np.sqrt(returns.missing_variance(_table(fit.variance))) * drawn
             total = np.clip(whole, total.min(), total.max())
-        cut = returns.missing_share > CLOSED
-        return Calibration.of(total, value, std, cut), ReturnsByState(total, start)
+        return Calibration.of(total, value, std), ReturnsByState(total, start)
 
     # ------------------------------------------------------------------ files
 

@@ -131,7 +131,13 @@ class TransitionFeatures(Features):
         Also returns whether all are finite.
         """
         found = self.rows([state, self.blank if next_state is None else next_state])
-        return found, bool(np.isfinite(found.values).all())
+        n = found.values.size
+        if rows is None or rows.values.size < n:
+            rows = Rows(
+                np.zeros(3, dtype=np.int64), np.zeros(2 * n, dtype=np.int64), np.zeros(2 * n)
+            )
+        rows.indptr[:], rows.indices[:n], rows.values[:n] = found
+        return rows, bool(np.isfinite(found.values).all())
 
 
 @dataclass(frozen=True)
