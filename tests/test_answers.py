@@ -124,6 +124,16 @@ def command(tmp_path, *words):
     return CliRunner().invoke(main, ["estimate", *map(str, words), *common])
 
 
+def test_roll_outs_whose_ends_the_estimate_does_not_know_are_left_out(tmp_path):
+    """Taxi is cut after 200 steps, mostly in states that 300 steps have not seen."""
+    words = ("gymnasium:Taxi-v4", "--gamma", 0.99, "--steps", 300, "--at", 0, "--rollouts", 20)
+    done = command(tmp_path, *words, "--by", "least_squares", "--json")
+    assert done.exit_code == 0, done.output
+    (answer,) = json.loads(done.stdout)["at"]
+    assert "rollouts" not in answer
+    assert "no roll-outs" in answer["note"]
+
+
 def test_the_command_answers_with_roll_outs_beside(tmp_path):
     words = ("gymnasium:FrozenLake-v1", "--gamma", 0.9, "--steps", 5000, "--seed", 1,
              "--by", "least_squares", "--at", 14, "--at", 5, "--rollouts", 40)  # fmt: skip

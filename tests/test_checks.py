@@ -16,7 +16,8 @@ from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.estimation.check import judge, score, self_check
-from retvar.estimation.returns import Returns, rows_of
+from retvar.estimation.episodes import EpisodeLog
+from retvar.estimation.returns import Returns
 from retvar.estimation.verdicts import (
     AGREES,
     DISAGREES,
@@ -139,8 +140,9 @@ def test_a_right_value_disagrees_in_one_of_200_cases_on_both_sides_together(test
 def one_step_returns(rewards, flag, gamma=1.0):
     """Returns of one step each, from state 0 to itself; `flag` says how they end."""
     found, zero = Returns(1, len(rewards)), np.zeros(len(rewards), dtype=np.int64)
-    rows = {"state": zero, "next_state": zero, "reward": rewards, flag: zero + 1}
-    found.add(zero, rows_of(rows, gamma * np.ones(zero.size), np.ones(zero.size)))
+    rows = {"state": zero, "next_state": zero, "reward": rewards, "gamma": gamma + 0.0 * zero}
+    ends = {"terminated": zero > 0, "truncated": zero > 0, flag: zero == 0}
+    found.add(zero, EpisodeLog.of(rows | ends))
     return found
 
 

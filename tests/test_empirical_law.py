@@ -211,3 +211,19 @@ def test_a_state_that_was_entered_and_never_left_counts_as_the_mean_of_the_other
     with pytest.raises(rv.InputError) as caught:
         found.law(3)
     assert caught.value.field == "state"
+
+
+def test_of_costs_the_largest_are_the_worst():
+    rng = np.random.default_rng(0)
+    columns = {"state": np.zeros(2_000, dtype=int), "terminated": np.ones(2_000, dtype=bool)}
+    drawn = rng.exponential(size=2_000)
+    costs = rv.estimate(from_table({**columns, "bill": drawn}, cost="bill"), gamma=0.9).law(0)
+    losses = rv.estimate(from_table({**columns, "reward": -drawn}), gamma=0.9).law(0)
+    for name, paid in costs.tails.items():
+        assert paid.estimate == pytest.approx(-losses.tails[name].estimate, abs=0.03)
+    assert costs.tails["CVaR 5%"].estimate > costs.mean.estimate
+
+
+def test_a_law_from_data_is_drawn_as_the_exact_one():
+    figure = estimated(noisy_ring(), 5_000, 1).law(2).plot()
+    assert [text.get_text().split()[0] for text in figure.axes[0].texts] == ["CVaR", "mean"]

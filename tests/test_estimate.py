@@ -13,9 +13,9 @@ from scipy.stats import chi2
 
 import retvar as rv
 from retvar import check
-from retvar.estimation.returns import Returns, rows_of, whole_trajectories
+from retvar.estimation.episodes import EpisodeLog
+from retvar.estimation.returns import Returns
 from retvar.experience import Experience, from_gymnasium, from_table
-from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, SourceError
 
 ANSWERS = ("value", "variance", "std")
@@ -80,8 +80,8 @@ def plain_returns(rows, value=value):
 def collected(rows, most=10_000):
     """`Returns` of these rows."""
     returns = Returns(rows["state"].shape[1], most)
-    given = (rows[name] for name in ("gamma", "lam", "eta"))
-    returns.add(rows["key"], rows_of(rows, *given, value(rows["next_state"])))
+    log = EpisodeLog.of(rows | {"rho": rows["eta"]}, weighted=True)
+    returns.add(rows["key"], log, value(rows["next_state"]))
     return returns
 
 
@@ -101,16 +101,6 @@ def test_returns_are_those_of_their_definition(seed):
     assert_array_equal(found.start, rows["state"][[t for *_, t in expected]])
 
 
-def test_chunks_are_cut_where_trajectories_end_unless_these_are_longer():
-    rng = np.random.default_rng(0)
-    for ends in (rng.random(700_000) < 1e-4, np.zeros(700_000, dtype=bool)):
-        moves, number = Moves(), np.arange(ends.size)
-        moves.append({"state": number, "reward": 1.0 * number, "terminated": ends})
-        parts = list(whole_trajectories(moves))
-        assert_array_equal(np.concatenate([part["state"] for part in parts]), number)
-        assert all((part["terminated"] | part["truncated"])[-1] for part in parts) == ends.any()
-
-
 @pytest.mark.parametrize(("most", "times"), [(100, 100), (1_000, 20), (4_000, 3)])
 def test_where_there_are_more_returns_those_kept_are_a_uniform_sample(most, times):
     """χ² over 20 parts of the stream; three tests at 1e-7 each.
@@ -121,10 +111,11 @@ def test_where_there_are_more_returns_those_kept_are_a_uniform_sample(most, time
     n = most * times
     one, zero, found = np.ones(n), np.zeros(n, dtype=np.int64), Returns(1, most)
     number = np.arange(n, dtype=float)
-    rows = {"state": number, "next_state": number, "reward": number, "terminated": zero == 0}
+    rows = {"state": number, "next_state": number, "reward": number, "gamma": one,
+            "terminated": zero == 0, "truncated": zero == 1}  # fmt: skip
     for part in np.array_split(np.arange(n), 13):
         each = {name: column[part] for name, column in rows.items()}
-        found.add(zero[part], rows_of(each, one[part], one[part]))
+        found.add(zero[part], EpisodeLog.of(each))
     assert found.count == n
     stored = found.completed(value)
     assert stored.size == np.unique(stored).size == most
@@ -147,8 +138,8 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     value = np.append(truth.value, 0.0)
     returns = Returns(1, 200_000)
     follows = value[steps["next_state"]]
-    rows = rows_of(steps, steps["gamma"], np.full(n, lam), next_value=follows)
-    returns.add(steps["state"], rows)
+    ends = {"truncated": np.zeros(n, dtype=bool), "lam": np.full(n, lam)}
+    returns.add(steps["state"], EpisodeLog.of(steps | ends), follows)
     observed = returns.completed(lambda rows: value[rows[:, 0].astype(int)])
     for s in range(12):
         mine = observed[returns.start[:, 0] == s]

@@ -232,3 +232,23 @@ def test_bad_input_names_the_field(ask, field):
     with pytest.raises(rv.InputError) as caught:
         ask(law)
     assert caught.value.field.startswith(field)
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5, 1e-3])
+def test_the_mean_of_tiny_shares_is_inside_its_bracket(p):
+    """Two atoms, 0 and 0.8; 1 − share is rounded, and must not be divided by the share."""
+    mdp = rv.MDP.from_edges([("s", "go", "end", 1 - p, 0.0), ("s", "go", "end", p, 0.8)], gamma=1.0)
+    found = rv.law(mdp)["s"]
+    for share in np.geomspace(1e-13, 0.9, 60):
+        best, worst = found.cvar(share, "upper"), found.cvar(share)
+        high, low = 0.8 * min(1.0, p / share), 0.8 * max(0.0, 1 - (1 - p) / share)
+        assert best.low <= high * (1 + 1e-15)
+        assert best.high >= high * (1 - 1e-15)
+        assert worst.low <= low + 1e-16 <= worst.high + 2e-16
+
+
+def test_the_law_of_one_state_is_not_asked_for_another():
+    found = rv.law(rv.domains.chain(lam=1))["s0"]
+    with pytest.raises(rv.InputError) as refused:
+        found["s3"]
+    assert refused.value.field == "state"

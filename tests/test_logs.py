@@ -3,6 +3,7 @@
 import datetime
 import gc
 import math
+import re
 
 import numpy as np
 import pytest
@@ -312,6 +313,34 @@ def test_decimal_commas_and_thousands_can_be_asked_for(tmp_path):
     path = as_csv(rows, tmp_path / "log.csv", sep=";")
     found = from_table(path, decimal=",", thousands=".")
     assert {t.reward for t in found} == {1199.5}
+
+
+@pytest.mark.parametrize(
+    ("cells", "how", "remedy"),
+    [
+        (("1.234,50", "34,50"), {}, "decimal=',' and thousands='.'"),
+        (("1.234,50", "34,50"), {"thousands": ","}, "decimal=',' and thousands='.'"),
+        (("1,234.50", "34.50"), {"decimal": ","}, "decimal='.' and thousands=','"),
+        (("34,50",), {"thousands": ","}, "decimal=',' and thousands=''"),
+        (("1.234",), {"decimal": ","}, "thousands='.'"),
+        (("1,234,567",), {}, "thousands=','"),
+    ],
+)
+def test_a_number_written_in_another_way_is_refused_and_the_remedy_reads_it(cells, how, remedy):
+    """Never read as a hundred times, or a thousandth, of what it is."""
+    log = {"state": ["a"] * len(cells), "reward": list(cells), "terminated": [True] * len(cells)}
+    with pytest.raises(InputError) as refused:
+        list(from_table(log, **how))
+    assert remedy in str(refused.value)
+    said = dict(re.findall(r"(decimal|thousands)='(.?)'", remedy))
+    largest = max(t.reward for t in from_table(log, **{**how, **said}))
+    assert largest in (1234.5, 34.5, 1234.0, 1234567.0)
+
+
+def test_the_separators_differ():
+    with pytest.raises(InputError) as refused:
+        from_table({"state": [0], "reward": ["1"], "terminated": [1]}, decimal=",", thousands=",")
+    assert refused.value.field == "thousands"
 
 
 def test_missing_rewards_are_counted_by_state_and_warned_of():

@@ -93,9 +93,10 @@ def test_the_return_up_to_the_limit_is_a_question_of_its_own():
 
 @pytest.mark.parametrize(("world", "gamma"), [("MountainCar-v0", 0.9), ("Pendulum-v1", 0.95)])
 def test_what_no_longer_counts_is_not_cut_off(world, gamma):
-    """Of what follows 200 steps γ²⁰⁰ is left: 7e-10, or a 28,000th."""
-    sample = rv.rollouts(world, gamma=gamma, episodes=20)
+    """Of what follows 200 steps γ²⁰⁰ is left: 7e-10, or a 28,000th; no value is asked for."""
+    sample = rv.rollouts(world, gamma=gamma, episodes=20, value=lambda _: math.nan)
     assert sample.cut_off == 0
+    assert_allclose(sample.returns, rv.rollouts(world, gamma=gamma, episodes=20).returns)
     assert math.isfinite(sample.std.high)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from typing import NoReturn
 
@@ -14,6 +15,7 @@ def run() -> None:
     def interrupt(number: int, _: object) -> NoReturn:
         raise Interrupted(number)
 
+    logging.getLogger("retvar.estimate").setLevel(logging.ERROR)  # commands print its warnings
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     from retvar.cli import main

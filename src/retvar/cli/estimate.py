@@ -367,16 +367,15 @@ def _answer(found: Estimate, text: str, source: str, args: dict[str, Any]) -> An
         "gamma": args["gamma"], "start": observed(answer.state), "episodes": episodes,
         "level": answer.level, "deterministic": args["deterministic"], "seed": args["seed"] + 2,
     }  # fmt: skip
-    for value in (found.value, None) if not why else ():  # it completes returns that are cut off
-        try:
-            sample = rv.rollouts(*acting(source, args, args["envs"]), value=value, **how)
+    try:
+        if not why:  # the estimate completes returns that are cut off
+            sample = rv.rollouts(*acting(source, args, args["envs"]), value=found.value, **how)
             return replace(answer, rollouts=sample)
-        except InputError as error:
-            if error.field == "start":
-                why = error.remedy.partition(";")[0]  # the rest is for Python
-                break
-            if error.field != "value":  # the estimate does not know all ends
-                raise
+    except InputError as error:
+        if error.field not in ("start", "value"):
+            raise
+        own = error.field == "start"  # after its semicolon a remedy is for Python
+        why = error.remedy.partition(";")[0] if own else "the estimate does not know all their ends"
     return replace(answer, note="; ".join(filter(None, (answer.note, f"no roll-outs: {why}"))))
 
 

@@ -86,7 +86,6 @@ class Check(Shown):
     >>> print(found.summary())
     value agrees (a difference of 0.16 std would have been seen)
     std disagrees by a factor of 1.47 [1.40, 1.55]
-    no state has 100 returns to be judged by itself
     >>> found.agrees, found.disagrees
     (False, True)
     """
@@ -138,19 +137,12 @@ class Check(Shown):
         lines, wrong = [f"value {self.value}", f"std {self.std}"], self.worst()
         if self.places and (wrong or whole):
             parts = (f"{n:,} {SHORT[kind]}" for kind, n in sorted(self._kinds.items()))
-            enough = f" with {FEWEST} returns or more each" if whole else ""
-            kind = count(len(self.places), self.kind_of_place)
-            lines.append(f"of {kind} {', '.join(parts)}{enough}")
-        elif whole:
-            lines.append(f"no {self.kind_of_place} has {FEWEST} returns to be judged by itself")
-        if whole:
-            lines += [f"  {place.name}: {place.words}" for place in wrong]
-        if whole and self.unknown:
-            lines.append(f"{count(self.unknown, 'return')} from where there is no estimate")
+            lines.append(f"of {count(len(self.places), self.kind_of_place)} {', '.join(parts)}")
         if self.lacking > LACKING:
-            told = f"{self.lacking:.0%} of each return was cut off and is the estimate itself"
-            lines.append(told)
-        return lines
+            lines.append(
+                f"{self.lacking:.0%} of each return was cut off and is the estimate itself"
+            )
+        return lines + [f"  {place.name}: {place.words}" for place in wrong if whole]
 
     def __str__(self) -> str:
         return "; ".join(self._lines(whole=False))

@@ -102,7 +102,7 @@ class LawEstimate(Answers):
 
     def __getitem__(self, state: int | str) -> LawEstimate:
         law = self.law[state]
-        at = np.array([law.state if self.law.state is None else 0])
+        at = np.array([law.state])
         return replace(self, law=law, _points=self._points[at], _draws=self._draws[:, at])
 
     @property
@@ -112,6 +112,11 @@ class LawEstimate(Answers):
 
     def _state_name(self, state: int) -> str:
         return self.law.mdp.state_name(state)
+
+    @property
+    def costs(self) -> bool:  # type: ignore[override]
+        """Whether returns are costs."""
+        return bool(self._empirical.experience.cost)
 
     @property
     def mean(self) -> Interval:

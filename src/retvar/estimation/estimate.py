@@ -36,7 +36,7 @@ from retvar.td.learners import Learner
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-log = logging.getLogger("retvar")
+log = logging.getLogger("retvar.estimate")
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
 FIRST = {True: 65_536, False: 4_096}  # rows that bounds of observations are taken from, of logs
 MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition

@@ -409,22 +409,15 @@ def local_design(place: Any, points: Any, visits: Any, distances: Any) -> Any:
 @compiled
 def fold_means(near: Any, points: Any, error: Any, fold: Any, found: Any) -> None:
     """Write the local fits around each place without the visits of each fold [fold, place]."""
-    folds, p = found.shape[0], points.shape[0] + 1
     for k in range(near.points.shape[0]):
         visits = near.visits[k]
         Z, w = local_design(near.points[k], points, visits, near.distances[k])
-        A, b = np.zeros((folds, p, p)), np.zeros((folds, p))
-        for i in range(w.size):
-            f = fold[visits[i]]
-            for j in range(p):
-                b[f, j] += w[i] * Z[i, j] * error[visits[i]]
-                for m in range(p):
-                    A[f, j, m] += w[i] * Z[i, j] * Z[i, m]
-        whole, target = A.sum(axis=0), b.sum(axis=0)
-        for f in range(folds):
-            left, right = whole - A[f], target - b[f]
-            if left[0, 0] <= 0.0:  # only this fold is near
-                left, right = whole.copy(), target
-            for j in range(1, p):
-                left[j, j] += SLOPE_RIDGE * left[0, 0]
-            found[f, k] = np.linalg.solve(left, right)[0]
+        for f in range(found.shape[0]):
+            others = w * (fold[visits] != f)
+            if others.sum() <= 0.0:  # only this fold is near
+                others = w
+            weighted = Z.T * others
+            A = weighted @ Z
+            for j in range(1, len(A)):
+                A[j, j] += SLOPE_RIDGE * A[0, 0]
+            found[f, k] = np.linalg.solve(A, weighted @ error[visits])[0]

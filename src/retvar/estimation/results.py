@@ -51,7 +51,7 @@ def dataset(found: Any) -> xarray.Dataset:
         _add_maps(data, estimator, monitor.visits)
     _add_observed(data, estimator, monitor)
     if isinstance(estimator, LeastSquaresEstimator):
-        data.attrs["return_intervals"] = found.return_intervals.note(monitor.level)
+        data.attrs["return_intervals"] = found.return_intervals.missing(monitor.level)
     return data
 
 

@@ -23,7 +23,6 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
 SMALLEST = 1e-3  # of the median σ̂: smaller ones are raised to it, so that scores stay finite
 MANY = 100  # returns from which on an interval ends where they end
-CUT_OFF = 0.2  # share of returns that may be cut off by truncation before the result is doubtful
 EXCESS = 0.03  # share that an interval may hold beyond its level before a word says so
 ROUNDING = 1e-9  # of ranks
 OFF_POLICY = "returns of the target policy are not observed"
@@ -82,12 +81,11 @@ class Calibration:
 
     scores: Array  #: in order
     scale: float  #: smallest σ̂ that is used
-    cut_off: float = 0.0  #: share of the returns that truncation cut off
     low: float = -math.inf  #: smallest and largest return, where so many were seen that hardly
     high: float = math.inf  #: any lies beyond
 
     @classmethod
-    def of(cls, returns: Array, value: Array, std: Array, cut: Any = None) -> Calibration:
+    def of(cls, returns: Array, value: Array, std: Array) -> Calibration:
         """Scores of returns, with the estimates for where they began."""
         known = np.isfinite(value) & np.isfinite(std) & np.isfinite(returns)
         seen, error = returns[known], returns[known] - value[known]
@@ -95,9 +93,8 @@ class Calibration:
         largest = float(np.abs(error).max(initial=0.0))  # where no σ̂ is positive
         scale = SMALLEST * float(np.median(positive)) if positive.size else largest
         scores = error / (np.maximum(std[known], scale) if scale else 1.0)
-        share = 0.0 if cut is None or not known.any() else float(cut[known].mean())
         ends = (float(seen.min()), float(seen.max())) if seen.size >= MANY else ()
-        return cls(np.sort(scores), scale, share, *ends)
+        return cls(np.sort(scores), scale, *ends)
 
     @staticmethod
     def needed(level: float) -> int:
@@ -142,9 +139,7 @@ class ReturnIntervals:
         low, high = (float(end[0]) for end in self.interval([state], level))
         own = np.zeros(0) if self.by_state is None else self.by_state.of(state)
         here = own.size >= Calibration.needed(level)
-        few = few_values(own if here else self.calibration.scores, level)
-        doubt = self.note(level)
-        return (low, high), f"interval of returns {doubt}" if doubt else few, here
+        return (low, high), few_values(own if here else self.calibration.scores, level), here
 
     def missing(self, level: float) -> str:
         """Why there are no intervals of this level; otherwise empty."""
@@ -152,11 +147,3 @@ class ReturnIntervals:
         if self._off_policy:
             return OFF_POLICY
         return f"needs {needed:,} calibration returns; there are {n:,}" if n < needed else ""
-
-    def note(self, level: float) -> str:
-        """Why intervals of this level are missing or doubtful; otherwise empty."""
-        if problem := self.missing(level):
-            return f"none: {problem}"
-        share = f"{self.calibration.cut_off:.0%} of the calibration returns"
-        cut = self.calibration.cut_off > CUT_OFF
-        return f"doubtful: {share} were cut off before their end" if cut else ""

@@ -10,17 +10,17 @@ is missing from it is computed. A λ-return contains values of later states, too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from retvar.experience.moves import CHUNK, Moves
+from retvar.estimation.episodes import EpisodeLog
+from retvar.experience.moves import Moves
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.td import rules
 from retvar.td.features import ObservationFeatures
 from retvar.td.jit import compiled, read_only
 
@@ -35,51 +35,12 @@ CLOSED = 0.05  # discount of the rest of a return at which it is closed
 NEGLIGIBLE = 1e-4  # the same of a rest that is none
 FEWEST = 100  # returns below which nothing is said
 LOT, REWARDS, REST, LEAD = range(4)  # columns of returns; then two rows
-NOWHERE = -1  # a key at which no return begins
 KEYS = 1 << 16  # returns that may be open at once; a power of 2
 BY_PLACE = 200_000, 4_000  # returns stored: of states; of observations, which are slow to predict
 SEQUENCE = 20_000, 2_000  # returns one after the other
 SLACK = 0.05  # of the width, beyond the bounds
 DIVIDED = 20  # dimensions at most
 BINS = dict(enumerate((40, 20, 8, 6, 4, 4), start=1))  # boxes along each of so many dimensions
-
-
-class Rows(NamedTuple):
-    """Rows of whole trajectories, as returns are taken from them."""
-
-    state: NDArray[Any]  #: a row of numbers each
-    next_state: NDArray[Any]
-    reward: Array  #: that of a λ-return, with what λ leaves to the values of next states
-    discount: Array  #: of what follows; 0 where the episode terminates
-    over: Mask  #: whether the trajectory ends here
-
-
-def whole_trajectories(moves: Moves) -> Iterator[dict[str, NDArray[Any]]]:
-    """Chunks of a table that end where a trajectory does; only very long ones are cut."""
-    left: dict[str, NDArray[Any]] = {}
-    for chunk in moves.chunks():
-        rows = {name: np.concatenate([left[name], x]) if left else x for name, x in chunk.items()}
-        ends = np.flatnonzero(rows["terminated"] | rows["truncated"])
-        stop = int(ends[-1]) + 1 if ends.size else 0
-        if len(rows["reward"]) - stop >= CHUNK:
-            stop = len(rows["reward"])
-        left = {name: x[stop:] for name, x in rows.items()}
-        if stop:
-            yield {name: x[:stop] for name, x in rows.items()}
-
-
-def rows_of(
-    chunk: Mapping[str, Any], gamma: Array, lam: Array, eta: Any = 1.0, next_value: Any = 0.0
-) -> Rows:
-    """The rows of a chunk; `next_value` is that of the next states, where λ is below 1."""
-    n, ended = len(chunk["reward"]), np.asarray(chunk.get("terminated", False), dtype=bool)
-    g, trace, value = (np.where(ended, 0.0, x) for x in (gamma, lam, next_value))
-    over = np.broadcast_to(ended | np.asarray(chunk.get("truncated", False), dtype=bool), n).copy()
-    over[-1:] = True
-    state, next_state = (np.reshape(chunk[name], (n, -1)) for name in ("state", "next_state"))
-    reward = rules.mean_reward(chunk["reward"], g, trace, value, eta)
-    discount = rules.mean_discount(g, trace, np.broadcast_to(eta, n))
-    return Rows(state, next_state, np.asarray(reward, float), np.asarray(discount, float), over)
 
 
 @compiled
@@ -123,12 +84,17 @@ class Returns:
     rest = property(lambda self: self._rows[:, REST])  #: discount, with its sign; 0: it is whole
     missing_share = property(lambda self: np.minimum(np.abs(self.rest), 1.0))  #: without its sign
 
-    def add(self, key: Integers, rows: Rows) -> None:
-        """Add those of some trajectories, by the keys of their rows; none begins below 0."""
-        columns = map(read_only, (key, rows.reward, rows.discount, rows.over))
+    def add(self, key: Integers, log: EpisodeLog, next_value: Any = 0.0) -> None:
+        """Add those of some trajectories, by the keys of their rows; none begins below 0.
+
+        `next_value` is that of the next states, of which a λ-return with λ < 1 contains a part.
+        """
+        value = np.where(log.terminated, 0.0, next_value)
+        reward = log.reward + log.discount * (1.0 - log.lam) * value
+        columns = map(read_only, (key, reward, log.discount * log.lam, log.terminated | log.cut))
         (begun, last), (sums, rest) = observe(*columns, CLOSED, int(key.max(initial=0)) + 1)
         rest = np.where(np.abs(rest) < NEGLIGIBLE, 0.0, rest)
-        lots, ends = np.random.default_rng(self.count), (rows.state[begun], rows.next_state[last])
+        lots, ends = np.random.default_rng(self.count), (log.state[begun], log.next_state[last])
         self._keep(np.column_stack([lots.random(begun.size), sums, rest, *ends]), begun.size)
 
     def merge(self, other: Returns) -> None:
@@ -177,9 +143,8 @@ def discounts(estimator: Any, chunk: Mapping[str, Any], follows: NDArray[Any]) -
     for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams)):
         if own.size > 1 and name not in chunk:
             if own.size <= follows.max(initial=0):
-                raise InputError(
-                    name, f"{own.size} numbers", "must be one number, or one per state"
-                )
+                remedy = "must be one number, or one per state"
+                raise InputError(name, f"{own.size} numbers", remedy)
             own = own[follows]
         column = np.asarray(chunk.get(name, own), dtype=np.float64)
         found.append(np.broadcast_to(column, len(follows)))
@@ -290,7 +255,7 @@ class Monitor:
     def read(self, estimator: Any, moves: Moves) -> None:
         """Add a table, with the present values of the estimator."""
         weighted = estimator.description.estimand == "off_policy_return"
-        for chunk in whole_trajectories(moves):
+        for chunk in moves.chunks():
             state, follows, rho = chunk["state"], chunk["next_state"], chunk.get("rho", 1.0)
             if self.visits is None:
                 self.visits = _no_visits(estimator, state)
@@ -304,13 +269,13 @@ class Monitor:
             if self.off_policy:
                 continue
             gamma, lam = discounts(estimator, chunk, follows)
+            log = EpisodeLog.of(chunk | {"gamma": gamma, "lam": lam}, weighted)
             value: Any = 0.0
             if bool((lam < 1).any()):
                 value = predict_rows(estimator, "value", follows.reshape(len(state), -1))
-            rows = rows_of(chunk, gamma, lam, rho if weighted else 1.0, value)
             cells = self.visits.cells(state)
-            self.returns.add(cells & (KEYS - 1), rows)
-            self.sequence.add(np.zeros_like(cells), rows)
+            self.returns.add(cells & (KEYS - 1), log, value)
+            self.sequence.add(np.zeros_like(cells), log, value)
 
     def merge(self, other: Self) -> None:
         """Add what was counted elsewhere, of the same states."""

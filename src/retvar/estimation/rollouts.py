@@ -143,13 +143,15 @@ def _sample(
     cut_off = int(np.count_nonzero(follows > NEGLIGIBLE))
     if value is None and cut_off:
         remedy = (
-            f"leaves out what counts {follows.max():.2g} of a return: allow more steps, give its "
-            "value, or ask for the return up to the limit of steps (as_end, --within-limit)"
+            f"cuts returns off where what follows counts {follows.max():.0%}: allow more steps, "
+            "give its value, or ask for the return up to the limit (as_end, --within-limit)"
         )
         raise InputError("truncated", CUT_OFF, remedy)
     if value is None:
         return ReturnSample(returns, level=level, bounds=bounds)
-    values = np.array([np.asarray(value(x)).item() for x in log.end_state], dtype=np.float64)
+    ends, values = np.append(begins[1:], True), np.zeros(one.size)
+    counts = follows[log.cut[ends]] > NEGLIGIBLE  # which cuts leave out something
+    values[counts] = [np.asarray(value(x)).item() for x in log.end_state[counts]]
     if not np.isfinite(values).all():
         raise InputError("value", f"{value!r}", "must give a finite number for an observation")
     rest = missing(log, values)[begins]

@@ -106,8 +106,7 @@ class HeldOut:
 
     def calibration(self, rows: Any = slice(None)) -> Calibration:
         """Scores of these returns."""
-        cut_off = self.missing > CLOSED**2
-        return Calibration.of(self.total[rows], self.value[rows], self.std[rows], cut_off[rows])
+        return Calibration.of(self.total[rows], self.value[rows], self.std[rows])
 
     @property
     def ratio(self) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
-from retvar.estimation.returns import CLOSED, OwnDiscounts, Returns, discounts
+from retvar.estimation.returns import OwnDiscounts, Returns, discounts
 from retvar.estimation.sums import RatioCheck, Sums, check_sums
 from retvar.experience.moves import Chunk, Moves
 from retvar.online.checkpoint import read_tensors, write_tensors
@@ -271,8 +271,7 @@ class StateEstimator(LeastSquaresEstimator):
             drawn = np.random.default_rng(0).choice(scores - scores.mean(), total.size)
             whole = total + np.sqrt(returns.missing_variance(_table(fit.variance))) * drawn
             total = np.clip(whole, total.min(), total.max())
-        cut = returns.missing_share > CLOSED
-        return Calibration.of(total, value, std, cut), ReturnsByState(total, start)
+        return Calibration.of(total, value, std), ReturnsByState(total, start)
 
     # ------------------------------------------------------------------ files
 

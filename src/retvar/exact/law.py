@@ -64,6 +64,7 @@ class Answers(Shown):
     cvar: Any
     name: Any
     notes: Any
+    costs = False  #: whether returns are costs
     _state_name: Any
 
     def __len__(self) -> int:
@@ -72,8 +73,15 @@ class Answers(Shown):
     def rows(self) -> dict[str, Any]:
         """What a summary shows: std, quantiles and both tails, by name."""
         quantiles = {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
-        tails = {f"CVaR {SHARE:.0%}": self.cvar(), f"best {SHARE:.0%}": self.cvar(tail="upper")}
-        return {"mean": self.mean, "std": self.std, **quantiles, **tails}
+        return {"mean": self.mean, "std": self.std, **quantiles, **self.tails}
+
+    @property
+    def tails(self) -> dict[str, Any]:
+        """The mean of the worst 5% of returns, and of the best; of costs the largest are worst."""
+        worst, best = (self.cvar(tail=tail) for tail in ("lower", "upper"))
+        if self.costs:
+            worst, best = best, worst
+        return {f"CVaR {SHARE:.0%}": worst, f"best {SHARE:.0%}": best}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: each answer as a list."""
@@ -198,9 +206,12 @@ class Law(Answers):
         return len(self.solution) if self.state is None else 1
 
     def __getitem__(self, state: int | str) -> Law:
+        if self.state is not None:
+            raise InputError(
+                "state", state, f"must be asked of the law of all states, not {self!r}"
+            )
         s = self.mdp.state_index(state)
-        bounds = self._bounds.of(np.array([s if self.state is None else 0]))
-        return replace(self, _bounds=bounds, state=s)
+        return replace(self, _bounds=self._bounds.of(np.array([s])), width=self.width[[s]], state=s)
 
     def _state_name(self, state: int) -> str:
         return self.mdp.state_name(state)

@@ -80,7 +80,7 @@ class Bounds(NamedTuple):
         flat = np.zeros((self.points.shape[0], 1))
         slope = np.hstack([flat, self.lines.slope + (self.points > 0), flat + 1])
         intercept = self.lines.height - self.lines.slope * self.points - self.slack[:, None]
-        return np.hstack([flat, intercept, flat]), np.clip(slope, 0.0, 1.0)
+        return np.hstack([flat, intercept, flat - self.slack[:, None]]), np.clip(slope, 0.0, 1.0)
 
     def inside(self) -> tuple[Array, Array]:
         """2∫W on the grid, of lines (in each gap up to where two meet) and of chords."""
@@ -129,10 +129,13 @@ class Bounds(NamedTuple):
         return low, -np.max(np.where(across, meet, -np.inf), axis=1) / share
 
     def best(self, share: float) -> tuple[Array, Array]:
-        """The mean of the best share: the rest has the mean that makes it 0 together."""
-        low, high = self.worst(1 - share)
-        factor = (1 - share) / share
-        return -factor * high, -factor * low
+        """The mean of the best share: that of the worst share of −X, with its sign changed."""
+        height, slope = (x[:, ::-1] for x in self.lines)
+        points = -self.points[:, ::-1]
+        lines = Lines(height, np.where(points == 0, 1.0, 0.0) - slope)
+        mirrored = self._replace(points=points, above=self.above[:, ::-1], lines=lines)
+        low, high = mirrored.worst(share)
+        return -high, -low
 
     def quantile(self, share: Array) -> tuple[Array, Array]:
         """Where the lines lie below the least of ψ⁺(y) − py, of a column of shares."""

@@ -28,7 +28,6 @@ MOST_NAMED = 1_000  # states in which rewards are missing
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
 UNREADABLE = "{} in {:,} rows, rarely at random; {}, correct the rows, or say on_error='skip'"
-NUMBERS = "say thousands=',' or decimal=',' if numbers are written so"
 DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
 
 
@@ -222,9 +221,11 @@ class Log:
         """Count rows that are left out; refuse what is impossible or cannot be read."""
         where, reason, column, remedy = check
         if remedy or self.on_error == "raise":
-            ways = DATES if column == self.roles.time else NUMBERS
+            field, value = self._value(column, n)
+            ways = self.table.reading.remedy(str(value))
+            ways = DATES if column == self.roles.time else ways
             remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
-            raise InputError(*self._value(column, n), remedy)
+            raise InputError(field, value, remedy)
         if where.startswith("unreadable"):
             reason += f", such as {self._value(column, n)[1]!r}"
         self.counts.rejected[reason] += times
@@ -478,6 +479,8 @@ def from_table(
     for name in ("decimal", "thousands"):
         if not isinstance(given[name], str) or len(given[name]) > 1:
             raise InputError(name, given[name], "must be one sign, such as ','")
+    if decimal == thousands:
+        raise InputError("thousands", thousands, "must not be the sign of decimals, too")
     reading = Reading(encoding, decimal, thousands, flag("day_first", day_first))
     work = Workspace(memory)
     grows = source if isinstance(source, Growing) else None

@@ -233,6 +233,8 @@ class Experience(Shown):
     @property
     def understood(self) -> str:
         """One line that says what a log was taken for, as far as it has been read."""
+        if self.is_log and not self.counts.rows:
+            return "not read yet"
         return self.counts.understood if self.is_log else ""
 
     def __iter__(self) -> Iterator[Transition]:

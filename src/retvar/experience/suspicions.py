@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 IDS = re.compile(
-    r"(^|_)(patient|user|device|entity|subject|customer|client|person|agent|unit|machine|vehicle|"
+    r"(^|_)(?i:patient|user|device|entity|subject|customer|client|person|agent|unit|machine|vehicle|"
     r"session|trajectory|traj|stay|case|player|env|environment|episode|stream|id|ids|uuid|key)$"
     r"|[a-z]I[dD]$"
 )

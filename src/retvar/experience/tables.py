@@ -48,6 +48,30 @@ class Reading(NamedTuple):
     thousands: str = ""
     day_first: bool = False
 
+    def digits(self, text: str) -> str:
+        """SQL for a text as DuckDB reads numbers; NULL where its separators stand otherwise."""
+        if (self.decimal, self.thousands) == (".", ""):
+            return text
+        point, sign = re.escape(self.decimal), re.escape(self.thousands)
+        groups = rf"|[0-9]{{1,3}}({sign}[0-9]{{3}})+" * bool(sign)
+        form = rf"[+-]?([0-9]*{groups})({point}[0-9]*)?([eE][+-]?[0-9]+)?"
+        plain = f"replace({text}, {text_literal(self.thousands)}, '')" if sign else text
+        plain = f"replace({plain}, {text_literal(self.decimal)}, '.')"
+        return f"CASE WHEN regexp_full_match({text}, {text_literal(form)}) THEN {plain} END"
+
+    def remedy(self, text: str) -> str:
+        """How to say what the separators of a number mean."""
+        signs = re.findall("[.,]", text)
+        if not signs:
+            return "say decimal=',' or thousands=',' if numbers are written so"
+        if len(set(signs)) == 2:
+            return f"say decimal={signs[-1]!r} and thousands={signs[0]!r}"
+        if len(signs) > 1 or self.decimal == "," != signs[0]:
+            return f"say thousands={signs[0]!r}"
+        also = " and thousands=''" * (self.thousands == signs[0])
+        other = f", or thousands={signs[0]!r} for thousands" * bool(re.search(r"[.,]\d{3}$", text))
+        return f"say decimal={signs[0]!r}{also}{other}"
+
 
 @dataclass
 class Table:
@@ -82,10 +106,7 @@ class Table:
         if kind in NUMBERS:
             flag = f"CASE {number} WHEN 1 THEN true WHEN 0 THEN false END"
         else:
-            digits = plain
-            for sign, meant in ((self.reading.thousands, ""), (self.reading.decimal, ".")):
-                if sign not in ("", meant):
-                    digits = f"replace({digits}, {text_literal(sign)}, '{meant}')"
+            digits = self.reading.digits(plain)
             words = f"CASE lower({plain}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
             number = f"coalesce(TRY_CAST({digits} AS DOUBLE), {words})"
         good = f"abs({number}) < {EXACT} AND {number} = floor({number})"  # a cast would round 1.5

@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 
 from retvar.exact.attribution import Attribution
 from retvar.exact.frontiers import Frontier, FrontierPoint
-from retvar.exact.law import Law
+from retvar.exact.law import Answers, Law
 from retvar.exact.sampling import sample_returns
 from retvar.mdp import weigh_edges
 from retvar.mdp.linear import Resolvent
@@ -190,22 +190,24 @@ def law_panel(found: Law) -> Panel:
 
 
 @style.styled
-def law(found: Law) -> Figure:
-    """Draw the law of one state, with CVaR 5% and the mean as vertical lines.
+def law(found: Answers) -> Figure:
+    """Draw the law of one state, exact or from data, with CVaR 5% and the mean as vertical lines.
 
     >>> import retvar as rv
     >>> figure = rv.plots.law(rv.law(rv.domains.chain())["s0"])
     >>> figure.axes[0].get_xlabel()
     'return'
     """
-    arguments.instance("found", found, Law, "the law of a state: rv.law(mdp)[state]")
-    if found.state is None:
+    drawn = getattr(found, "law", found)  # from data: that of the empirical MDP
+    drawn = arguments.instance("found", drawn, Law, "the law of a state: rv.law(mdp)[state]")
+    if drawn.state is None:
         raise InputError("found", found, "must be the law of a state: rv.law(mdp)[state]")
-    panel = law_panel(found)
+    panel = law_panel(drawn)
     limits = float(panel.lines[0].x[0]), float(panel.lines[0].x[-1])
     figure = panels([panel], XAxis("return", limits), (1, 5.2, 3.2))
     ax = figure.axes[0]
-    for x, name in ((found.cvar().middle, "CVaR 5%"), (found.mean, "mean")):
+    worst = drawn.cvar(tail="upper" if found.costs else "lower").middle
+    for x, name in ((worst, "CVaR 5%"), (drawn.mean, "mean")):
         ax.axvline(x, **style.TRUTH)
         text = minus(f"{name} {number(x)}")
         ax.annotate(text, (x, 1), (3, -10), textcoords="offset points", fontsize=8, color=INK)

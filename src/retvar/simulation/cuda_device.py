@@ -76,18 +76,16 @@ def chosen_device(device: object, work: int, weights: int = 0) -> str:
     """
     if not isinstance(device, str) or device not in DEVICES:
         raise InputError("device", literal(device), "must be 'cpu', 'cuda' or 'auto'")
-    if device == "cuda":
-        trouble = missing()
-        if trouble is not None:
-            raise InputError("device", "'cuda'", trouble)
-        if weights > FEW:
-            found = f"'cuda' with {weights} weights of a node"
-            remedy = f"with features or traces at most {FEW}; use device='cpu' or 'auto'"
-            raise InputError("device", found, remedy)
-        return "cuda"
-    if device == "auto" and work > BREAK_EVEN and weights <= FEW and missing() is None:
-        return "cuda"
-    return "cpu"
+    if device == "auto":
+        able = work > BREAK_EVEN and weights <= FEW and missing() is None
+        return "cuda" if able else "cpu"
+    if device == "cuda" and (trouble := missing()) is not None:
+        raise InputError("device", "'cuda'", trouble)
+    if device == "cuda" and weights > FEW:
+        found = f"'cuda' with {weights} weights of a node"
+        remedy = f"with features or traces at most {FEW}; use device='cpu' or 'auto'"
+        raise InputError("device", found, remedy)
+    return device
 
 
 def kernel(function: Any, registers: int | None = None) -> Any:
@@ -95,10 +93,9 @@ def kernel(function: Any, registers: int | None = None) -> Any:
 
     `registers`: of a thread, at most.
     """
-    if SIMULATED:
-        return load().jit(function)
     # As an argument of a decorator `lto` is ignored; link-time optimisation would contract.
-    return load().jit(function, lto=False, max_registers=registers)
+    options = {} if SIMULATED else {"lto": False, "max_registers": registers}
+    return load().jit(function, **options)
 
 
 @contextlib.contextmanager
@@ -170,17 +167,12 @@ class Device:
 
     def put_all(self, tree: Any) -> Any:
         """Copy all arrays within tuples and lists to the GPU, in one transfer."""
-        arrays: list[Any] = []
-        _visit(tree, arrays.append)
-        there = iter(self._put_together(arrays))
-        return _visit(tree, lambda _: next(there))
-
-    def _put_together(self, arrays: list[Any]) -> list[Any]:
-        arrays = [np.ascontiguousarray(x) for x in arrays]
         if SIMULATED:
-            return [x.copy() for x in arrays]
+            return _visit(tree, self.put)
         from numba.cuda.cudadrv.devicearray import DeviceNDArray
 
+        arrays: list[Any] = []
+        _visit(tree, lambda x: arrays.append(np.ascontiguousarray(x)))
         starts = np.cumsum([0, *(-(-x.nbytes // ALIGNED) * ALIGNED for x in arrays)]).tolist()
         buffer = np.empty(starts[-1], dtype=np.uint8)
         for x, first in zip(arrays, starts, strict=False):
@@ -190,7 +182,8 @@ class Device:
             data = whole.gpu_data.view(first, first + x.nbytes)
             found.append(DeviceNDArray(x.shape, x.strides, x.dtype, gpu_data=data))
             found[-1].whole = whole  # it is freed with the last of its parts
-        return found
+        there = iter(found)
+        return _visit(tree, lambda _: next(there))
 
     def empty(self, *shape: int, dtype: Any = np.float64) -> Any:
         """An array on the GPU, not initialised."""

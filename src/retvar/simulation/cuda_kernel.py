@@ -2,12 +2,15 @@
 
 A thread walks through the MDP and lets its lanes learn with the functions of the CPU
 (:func:`retvar.simulation.kernel.functions_of`): the same nodes, rules and order of sums, hence the
-same bits. Weights are at home in shared memory, a column for each thread, or in global memory, but
-lanes learn in registers, so that no lane waits until another has written. Of a table without traces
-a step has two rows there, those of the state being left and of the next; the first then goes home.
-With features or traces all weights are there, up to FEW; they go home to be recorded.
-A group of threads has the lanes of one run: they visit the same states, and each draws the random
-numbers of some steps for all. The next step is drawn while one is learned.
+same bits. A group of threads has the lanes of one run: they visit the same states, and each draws
+the random numbers of some steps for all. The next step is drawn while one is learned.
+
+    registers  what a step changes, so that no lane waits until another has written: of a table
+               without traces two rows, those of the state being left, which then goes home, and of
+               the next; otherwise all weights, up to FEW, which go home to be recorded
+    shared     the home of weights where many threads fit, a column for each; a small stream
+    global     the home of other weights, threads side by side, since a warp reads whole lines; all
+               results
 """
 
 from __future__ import annotations
@@ -110,7 +113,8 @@ def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
 def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: Stream) -> Plan:
     """The plan of `count` lanes whose nodes have so many weights."""
     n, window = stream.first.size, rec.window > 0
-    group, each, threads, rows = _split(count, WINDOW_SPLITS if window else SPLITS)
+    group, each = _split(count, WINDOW_SPLITS if window else SPLITS)
+    threads = rows = 0
     if shape.local:
         threads, rows = _in_shared(len(fields_of(shape)) * each, each, sizes[0], window)
     if not rows:
@@ -129,14 +133,14 @@ def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: 
     )  # fmt: skip
 
 
-def _split(count: int, splits: tuple[tuple[int, int], ...]) -> tuple[int, int, int, int]:
+def _split(count: int, splits: tuple[tuple[int, int], ...]) -> tuple[int, int]:
     """Threads of a group and lanes of a thread: the first split that leaves few lanes idle."""
 
     def padded(split: tuple[int, int]) -> int:
         return -(-count // (split[0] * split[1])) * split[0] * split[1]
 
     fitting = (split for split in splits if padded(split) <= 1.1 * count)
-    return *next(fitting, min(splits, key=padded)), THREADS, 0
+    return next(fitting, min(splits, key=padded))
 
 
 def _in_shared(fields: int, lanes: int, weights: int, window: bool) -> tuple[int, int]:
@@ -148,7 +152,7 @@ def _in_shared(fields: int, lanes: int, weights: int, window: bool) -> tuple[int
     others = (16 + 4 * rows) * threads + 8 * (6 * MOST_EDGES)
     in_flight = PER_PROCESSOR // (thread * threads) * threads * lanes
     if thread * threads + others > SHARED_BYTES or in_flight < FEWEST_LANES:
-        return THREADS, 0
+        return 0, 0
     return threads, rows
 
 
@@ -165,134 +169,96 @@ def rounded(rows: int) -> int:
 # ---------------------------------------------------------------------- what a thread sees
 
 
-def joined(makers: list[Any]) -> Any:
-    """An inlined function that puts the tuples of some functions together."""
-    if len(makers) == 1:
-        return makers[0]
-    first, others = makers[0], joined(makers[1:])
-    return part(lambda *args: first(*args) + others(*args))
+def tuple_of(plan: Plan, text: str, there: Any, name: str = "w") -> str:
+    """The expression of a tuple: `text` of each node that is `there`, None of others.
 
-
-@part
-def absent(*args):
-    """Stands for what a node does not need."""
-    return (None,)
-
-
-def of_weights(plan: Plan, name: str) -> Any:
-    """An inlined function: views of what the weights of each node have, [weight, lane]."""
-    fields, specs, FLAT = fields_of(plan.shape), plan.shape.specs, name in ("visits", "rates")
-
-    def of_node(k: int) -> Any:
-        F, LANES = fields.get((name, k), -1), 1 if specs[k].common else plan.lanes
-        if F < 0:
-            return absent
-        if FLAT:
-            return part(lambda cells, c: (cells[:, F, 0, c],))
-        return part(lambda cells, c: (cells[:, F, :LANES, c],))
-
-    return joined([of_node(k) for k in range(len(specs))])
-
-
-def of_nodes(plan: Plan, there: Any, make: Any) -> Any:
-    """An inlined function: what `make` gives for each node that has it."""
-    specs = plan.shape.specs
-    return joined([part(make(k)) if there(specs[k]) else absent for k in range(len(specs))])
+    In `text`, k is the node's number, count how many lanes it has, and field where `name` is.
+    """
+    fields, entries = fields_of(plan.shape), []
+    for k, spec in enumerate(plan.shape.specs):
+        count, field = 1 if spec.common else plan.lanes, fields.get((name, k))
+        entries.append(text.format(k=k, count=count, field=field) if there(k, spec) else "None")
+    return f"({', '.join(entries)},)"
 
 
 def making_block(plan: Plan) -> Any:
-    """An inlined function: the block of a thread's lanes, of weights at home or in registers."""
-    w, held, first, second, taken, visits, rates, used_row = (
-        of_weights(plan, name)
-        for name in ("w", "held", "first", "second", "taken", "visits", "rates", "used")
-    )
-    specs, LANES = plan.shape.specs, plan.lanes
+    """An inlined function: the block of a thread's lanes, of weights at home or in registers.
 
-    def steps(k: int) -> Any:
-        COUNT = 1 if specs[k].common else LANES
-        return lambda cells, c, used, i: (used[:, k, :COUNT, i],)
+    `rows` are [weight, field, lane, thread], of which the thread is `c`.
+    """
+    fields = fields_of(plan.shape)
 
-    def one(k: int) -> Any:
-        return lambda x: (x[k],)
+    def weights(name: str, lanes: str = ":{count}") -> str:
+        text = f"rows[:, {{field}}, {lanes}, c]"
+        return tuple_of(plan, text, lambda k, _: (name, k) in fields, name)
 
-    traces = of_nodes(plan, lambda s: s.trace != NONE and s.learns, one)
-    used = of_nodes(plan, lambda s: s.steps, steps)
-    if plan.shape.local:
-        used = part(lambda cells, c, _, i: used_row(cells, c))
-    features = of_nodes(plan, lambda s: s.size > 0 and s.features > 0, one)
-    powers = of_nodes(plan, lambda s: s.learns and counts_visits(s.kind), one)
-    nothing = joined([absent] * len(specs))
+    def given(text: str, there: Any) -> str:
+        return tuple_of(plan, text, lambda _, spec: there(spec))
 
-    @part
-    def make(cells, c, lines, numbers, last, loaded, launch, i):
-        none = nothing()
-        return Block(
-            w(cells, c), held(cells, c), first(cells, c), second(cells, c), taken(cells, c),
-            used(cells, c, launch.used, i), traces(lines), none, visits(cells, c),
-            rates(cells, c), none, features(loaded.phi), none, none, None, numbers[0], numbers[1],
-            numbers[2], None, None, None, None, loaded.kappa, last, None, powers(loaded.powers),
-        )  # fmt: skip
-
-    return make
+    nothing = given("", lambda s: False)
+    steps = given("launch.used[:, {k}, :{count}, i]", lambda s: s.steps)
+    found = {
+        "w": weights("w"), "held": weights("held"), "first": weights("first"),
+        "second": weights("second"), "taken": weights("taken"),
+        "used": weights("used") if plan.shape.local else steps,
+        "E": given("traces[{k}]", lambda s: s.trace != NONE and s.learns), "live": nothing,
+        "visits": weights("visits", "0"), "rates": weights("rates", "0"), "fresh": nothing,
+        "phi": given("loaded.phi[{k}]", lambda s: s.size > 0 and s.features > 0),
+        "rows": nothing, "sums": nothing, "p": "numbers[0]", "q": "numbers[1]",
+        "own": "numbers[2]", "kappa": "loaded.kappa", "last": "last",
+        "powers": given("loaded.powers[{k}]", lambda s: s.learns and counts_visits(s.kind)),
+    }  # fmt: skip
+    text = ", ".join(found.get(name, "None") for name in Block._fields)
+    arguments = "rows, c, traces, numbers, last, loaded, launch, i"
+    return part(eval(f"lambda {arguments}: Block({text})", {"Block": Block}))
 
 
 def fetching(plan: Plan) -> dict[str, Any]:
-    """Inlined functions that take rows of weights into registers and put them home, by name."""
-    names, specs, MOVES, ONCE, LEARNS = fields_of(plan.shape), plan.shape.specs, 0, 0, 0
-    for (name, k), number in names.items():
-        MOVES |= specs[k].learns << number
-        ONCE |= (specs[k].common or name in ("visits", "rates")) << number
-        learns = "held" if averages(specs[k].kind) else "w"
-        LEARNS |= (specs[k].learns and name == learns) << number
-    FIELDS, LANES, SIZE = len(names), plan.lanes, plan.size
-    LOCAL, PLAIN = plan.shape.local, len(specs) == FIELDS
-    HOME, THREADS = plan.rows == 0, plan.threads  # in global memory lines are flat: no products
-    begin_run = functions_of(plan.shape)["begin_run"]
+    """Inlined functions that take rows of weights into registers and put them home, by name.
 
-    @part
-    def has(which, field, lane):
-        return (which >> field) & 1 and (lane == 0 or not (ONCE >> field) & 1)
+    In global memory, where compilers do not know how long axes are, rows are flat: no products.
+    """
+    places: list[tuple[int, int]] = []  # field and lane
+    moving: list[tuple[int, int]] = []  # of nodes that learn
+    learning: list[tuple[int, int]] = []  # what learns in them
+    for (name, k), field in fields_of(plan.shape).items():
+        spec = plan.shape.specs[k]
+        once = spec.common or name in ("visits", "rates")
+        own = [(field, lane) for lane in range(1 if once else plan.lanes)]
+        places += own
+        moving += own if spec.learns else []
+        learning += own if spec.learns and name == ("held" if averages(spec.kind) else "w") else []
+    PLACES, MOVING, LEARNING = tuple(places), tuple(moving), tuple(learning)
+    LOCAL, FLAT = plan.shape.local, plan.rows == 0
+    SIZE, LANES, THREADS = plan.size, plan.lanes, plan.threads
 
     @part
     def get(line, field, lane, at):
-        if HOME:
+        if FLAT:
             return line[(field * LANES + lane) * THREADS + at.thread]
         return line[field, lane, at.thread]
 
     @part
-    def put_one(line, field, lane, at, value):
-        if HOME:
-            line[(field * LANES + lane) * THREADS + at.thread] = value
-        else:
-            line[field, lane, at.thread] = value
-
-    @part
     def take(cells, to, home, row, at):
         line = home[u(row)]
-        for field in range(FIELDS):
-            for lane in range(LANES):
-                if has(-1, field, lane):
-                    cells[to, field, lane, 0] = get(line, field, lane, at)
+        for field, lane in PLACES:
+            cells[to, field, lane, 0] = get(line, field, lane, at)
 
     @part
-    def put(cells, to, home, row, which, at):
+    def put(cells, of, home, row, at):
         line = home[u(row)]
-        for field in range(FIELDS):
-            for lane in range(LANES):
-                if has(which, field, lane):
-                    put_one(line, field, lane, at, cells[to, field, lane, 0])
-
-    @part
-    def settle(cells, home, row, at):
-        put(cells, 0, home, row, MOVES, at)
+        for field, lane in MOVING:
+            if FLAT:
+                line[(field * LANES + lane) * THREADS + at.thread] = cells[of, field, lane, 0]
+            else:
+                line[field, lane, at.thread] = cells[of, field, lane, 0]
 
     @part
     def shift(cells, stays):
         """The next state becomes that being left."""
-        for field in range(FIELDS):
-            for lane in range(LANES):
-                left, after = cells[0, field, lane, 0], cells[1, field, lane, 0]
-                cells[0, field, lane, 0] = left if stays else after
+        for field, lane in PLACES:
+            left, after = cells[0, field, lane, 0], cells[1, field, lane, 0]
+            cells[0, field, lane, 0] = left if stays else after
 
     @part
     def take_all(cells, home, x, at):
@@ -306,50 +272,21 @@ def fetching(plan: Plan) -> dict[str, Any]:
     def put_all(cells, home, at):
         if not LOCAL:
             for row in range(SIZE):
-                put(cells, row, home, row, MOVES, at)
+                put(cells, row, home, row, at)
 
     @part
     def is_sound(cells, home, states, at):
         """Whether no weight has diverged."""
         found = True
         for row in range(states if LOCAL else SIZE):
-            for field in range(FIELDS):
-                for lane in range(LANES):
-                    if has(LEARNS, field, lane):
-                        if LOCAL:
-                            w = get(home[u(row)], field, lane, at)
-                        else:
-                            w = cells[row, field, lane, 0]
-                        found &= abs(w) <= LIMIT
+            for field, lane in LEARNING:
+                w = get(home[u(row)], field, lane, at) if LOCAL else cells[row, field, lane, 0]
+                found &= abs(w) <= LIMIT
         return found
 
-    def of_node(K: int) -> Any:
-        COUNT = 1 if specs[K].common else LANES
-
-        @part
-        def start(cells, given, r, row):
-            starts, which = given.starts[K], given.which[K]
-            for lane in range(COUNT):
-                run = r if starts.shape[1] > 1 else 0
-                cells[0, K, lane, 0] = starts[which[lane], run, u(row)]
-
-        return start
-
-    start_nodes = in_turn([of_node(K) for K in range(len(specs))])
-
-    @part
-    def begin_weights(cells, home, m, given, r, n, at):
-        """Set weights to the start of a run: where there are but weights, a row at a time."""
-        if LOCAL and PLAIN:
-            for row in range(n):
-                start_nodes(cells, given, r, row)
-                put(cells, 0, home, row, -1, at)
-        else:
-            begin_run(m, given, r)
-
     return {
-        "take": take, "settle": settle, "shift": shift, "take_all": take_all, "put_all": put_all,
-        "is_sound": is_sound, "begin_weights": begin_weights,
+        "take": take, "put": put, "shift": shift, "take_all": take_all, "put_all": put_all,
+        "is_sound": is_sound,
     }  # fmt: skip
 
 
@@ -425,23 +362,39 @@ def adding(plan: Plan) -> Any:
     return add
 
 
-def viewing(plan: Plan) -> tuple[Any, Any, Any]:
-    """Inlined functions: the thread's view of settings, records and results."""
+def beginning(plan: Plan) -> Any:
+    """An inlined function: a thread's block at home and in registers, and what it is given."""
+    make, THREADS, LOCAL = making_block(plan), plan.threads, plan.shape.local
+    NODES, LANES, GROUP, SIZE = len(plan.shape.specs), plan.lanes, plan.group, plan.size
+    SPAN = LANES * GROUP
+    which = f"which[{{k}}][a : a + {SPAN} : {GROUP}]"
+    text = tuple_of(plan, which, lambda _, spec: not spec.common).replace("None", "which[0][:1]")
+    starts_of = part(eval(f"lambda which, a: {text}"))
+
+    @part
+    def begin_thread(cells, home, traces, numbers, last, loaded, launch, gammas, lams, at):
+        x, a, i = loaded.given, at.first, at.block * THREADS + at.thread
+        home[x.starts[0].shape[2] if LOCAL else 0 :, :, :, at.thread] = 0.0
+        for k in range(NODES):
+            for row in range(SIZE):
+                traces[k, 0, row] = 0.0
+            for lane in range(LANES):
+                numbers[0, k, lane] = x.p[k, a + lane * GROUP]
+                numbers[1, k, lane] = loaded.q[k, a + lane * GROUP]
+        m = make(home, at.thread, traces, numbers, last, loaded, launch, i)
+        own = make(cells, 0, traces, numbers, last, loaded, launch, i)
+        p, which = x.p[:, a : a + SPAN : GROUP], starts_of(x.which, a)
+        return m, own, Given(gammas, lams, p, x.starts, which)
+
+    return begin_thread
+
+
+def viewing(plan: Plan) -> dict[str, Any]:
+    """Inlined functions: the thread's view of what is wanted, and of results."""
     GROUP, SPAN, FROZEN, RMSE = plan.group, plan.lanes * plan.group, plan.frozen, plan.rmse
     slots = len(plan.shape.rows)
     ERRORS, STEPS = slots if plan.rmse else 0, slots if plan.shape.specs[0].steps else 0
     SUMS, CHANGES = slots if plan.window else 0, slots if plan.shape.change else 0
-
-    def number(k: int) -> Any:
-        COMMON = plan.shape.specs[k].common
-        return lambda which, a: (which[k][:1] if COMMON else which[k][a : a + SPAN : GROUP],)
-
-    numbers = of_nodes(plan, lambda s: True, number)
-
-    @part
-    def given(x, gammas, lams, at):
-        a = at.first
-        return Given(gammas, lams, x.p[:, a : a + SPAN : GROUP], x.starts, numbers(x.which, a))
 
     @part
     def wanted(x, at):
@@ -461,15 +414,17 @@ def viewing(plan: Plan) -> tuple[Any, Any, Any]:
             x.changes[:, :CHANGES, :, a:b:GROUP], x.diverged_at[:, :, a:b:GROUP],
         )  # fmt: skip
 
-    return given, wanted, batch
+    return {"view_wanted": wanted, "view_batch": batch}
 
 
 def sharing_stream(plan: Plan) -> Any:
     """An inlined function: the stream, γ and λ of its edges; in shared memory if they are few."""
-    EDGES, THREADS = plan.edges, plan.threads
+    FAR, THREADS = plan.edges == 0, plan.threads
 
     @part
     def share(stream, given, table, indices, at):
+        if FAR:
+            return stream, given.gammas, given.lams
         for s in range(at.thread, stream.first.size, THREADS):
             table[0, s], indices[0, s] = stream.fan[s], u4(stream.first[s])
         for e in range(at.thread, stream.reward.size, THREADS):
@@ -482,13 +437,10 @@ def sharing_stream(plan: Plan) -> Any:
         )  # fmt: skip
         return near, table[3], table[4]
 
-    def leave(stream, given, table, indices, at):
-        return stream, given.gammas, given.lams
-
-    return share if EDGES else part(leave)
+    return share
 
 
-def stepping_on(plan: Plan) -> tuple[Any, Any]:
+def stepping_on(plan: Plan) -> dict[str, Any]:
     """Inlined functions: draw random numbers for the group; step t from a state."""
     GROUP, SHIFT, NOISY = plan.group, plan.group.bit_length() - 1, plan.shape.noisy
     step_alone = stepping(plan.shape)
@@ -515,7 +467,7 @@ def stepping_on(plan: Plan) -> tuple[Any, Any]:
             return Step(step.s, step.s2, noisy, step.rho, step.rho_bar, step.stream)
         return step
 
-    return draw, part(together if shared_out(plan) else alone)
+    return {"draw": draw, "step_on": part(together if shared_out(plan) else alone)}
 
 
 def shared_out(plan: Plan) -> bool:
@@ -535,7 +487,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
     at = At(block, thread, member, r, first)
     cells = cuda.local.array(CELLS, f8)
     rows = cuda.shared.array(ROWS, f8)
-    lines = cuda.local.array(LINES, f8)
+    traces = cuda.local.array(TRACES, f8)
     numbers = cuda.local.array(NUMBERS, f8)
     last = cuda.local.array(LAST, f8)
     found = cuda.local.array(FOUND, f8)
@@ -551,22 +503,21 @@ def run_threads(stream, launch, loaded, wanted, batch):
         home = rows if IN_SHARED else launch.lines[u(block)]
         far = rows if IN_SHARED else launch.home[u(block)]
         m, own, given = begin_thread(
-            cells, far, lines, numbers, last, loaded, launch, gammas, lams, at
+            cells, far, traces, numbers, last, loaded, launch, gammas, lams, at
         )
         wanted, batch = view_wanted(wanted, at), view_batch(batch, at)
-        scratch = view_scratch(found, launch, counts, at)
-        n, points = stream.first.size, wanted.points
+        n, points, i = stream.first.size, wanted.points, block * THREADS + thread
+        counted = counts[:n, thread] if COUNTED else launch.counted[:, i]
+        scratch = Scratch(found, launch.previous[:, :, :, i], counted)
         key, other = keys(stream.key[0], launch.first_run + r)
-        begin_weights(cells, home, m, given, r, n, at)
+        begin_run(m, given, r)
         begin(m, wanted, scratch, batch, r)
+        meet = cuda.syncthreads if SIMULATED else cuda.syncwarp  # a group is in one warp
         every, t = period(n), i8(0)
         clock = t
         if SHARED_OUT:
             draw(key, other, t, drawn, at)
-            if SIMULATED:
-                cuda.syncthreads()
-            else:
-                cuda.syncwarp()  # a group is in one warp
+            meet()
         s = u4(start(key, other, START, stream))
         x = step_on(key, other, t, s, near, given, drawn, at)
         for point in range(points.size):
@@ -585,16 +536,13 @@ def run_threads(stream, launch, loaded, wanted, batch):
                 t += 1
                 if SHARED_OUT and t & (GROUP - 1) == 0:
                     draw(key, other, t, drawn, at)
-                    if SIMULATED:
-                        cuda.syncthreads()
-                    else:
-                        cuda.syncwarp()  # a group is in one warp
+                    meet()
                 ahead = step_on(key, other, t, after, near, given, drawn, at)
                 if WINDOW and LOCAL and clock > wanted.since:
                     add(own, wanted, scratch, batch, r, x.s, clock, old)
                 learn(own, face(x))
                 if LOCAL:
-                    settle(cells, home, x.s, at)
+                    put(cells, 0, home, x.s, at)
                     shift(cells, x.s == x.s2)
                     change(m, wanted, scratch, batch, r, x.s)
                 else:
@@ -618,49 +566,12 @@ def run_threads(stream, launch, loaded, wanted, batch):
 
 
 _LATER: Any = None  # functions and numbers of a plan
-begin_thread = view_wanted = view_batch = view_scratch = begin_weights = step_on = look = _LATER
+begin_thread = view_wanted = view_batch = begin_run = step_on = look = _LATER
 learn = clear = begin = change = moment = record_point = finish = face = add = _LATER
-share = draw = take = take_all = settle = put_all = shift = is_sound = _LATER
-GROUP = CELLS = ROWS = LINES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
-COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = IN_SHARED = _LATER
-BY_STEP = SIMULATED = _LATER
-
-
-def beginning(plan: Plan, view_given: Any) -> tuple[Any, Any]:
-    """Inlined functions: a thread's blocks, at home and in registers; what it remembers."""
-    make, THREADS, LOCAL = making_block(plan), plan.threads, plan.shape.local
-    NODES, LANES, GROUP, SIZE = len(plan.shape.specs), plan.lanes, plan.group, plan.size
-
-    def near(far, counts, i, at):
-        return (counts[: far.shape[0], at.thread],)
-
-    def far(far, counts, i, at):
-        return (far[:, i],)
-
-    counted = part(near if plan.counted else far)
-
-    @part
-    def begin_thread(cells, home, lines, numbers, last, loaded, launch, gammas, lams, at):
-        home[loaded.given.starts[0].shape[2] if LOCAL else 0 :, :, :, at.thread] = 0.0
-        for k in range(NODES):
-            for i in range(SIZE):
-                lines[k, 0, i] = 0.0
-            for lane in range(LANES):
-                numbers[0, k, lane] = loaded.given.p[k, at.first + lane * GROUP]
-                numbers[1, k, lane] = loaded.q[k, at.first + lane * GROUP]
-        i = at.block * THREADS + at.thread
-        m = make(home, at.thread, lines, numbers, last, loaded, launch, i)
-        own = make(cells, 0, lines, numbers, last, loaded, launch, i)
-        return m, own, view_given(loaded.given, gammas, lams, at)
-
-    @part
-    def scratch(found, launch, counts, at):
-        i = at.block * THREADS + at.thread
-        return Scratch(
-            found, launch.previous[:, :, :, i], counted(launch.counted, counts, i, at)[0]
-        )
-
-    return begin_thread, scratch
+share = draw = take = take_all = put = put_all = shift = is_sound = _LATER
+GROUP = CELLS = ROWS = TRACES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
+COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = _LATER
+COUNTED = IN_SHARED = BY_STEP = SIMULATED = _LATER
 
 
 @functools.cache
@@ -675,38 +586,28 @@ def kernel_of(plan: Plan) -> Any:
 
 def function_of(plan: Plan) -> Any:
     """The function that a kernel is compiled of."""
-    given, wanted, batch = viewing(plan)
-    begin_thread, scratch = beginning(plan, given)
-    draw, step_on = stepping_on(plan)
-    nodes, fields, slots = len(plan.shape.specs), len(fields_of(plan.shape)), len(plan.shape.rows)
-    table = max(1, plan.edges)
+    specs, slots, table = plan.shape.specs, len(plan.shape.rows), max(1, plan.edges)
+    fields, nodes = len(fields_of(plan.shape)), len(specs)
+    if plan.shape.local:
+        specs = tuple(spec._replace(size=2) for spec in specs)
+    learn, clear = learning(specs)  # in registers, where a table has two rows
     made = {
-        "begin_thread": begin_thread, "view_wanted": wanted, "view_batch": batch,
-        "view_scratch": scratch, "share": sharing_stream(plan), "draw": draw, "step_on": step_on,
-        **fetching(plan), "face": facing(plan), "add": adding(plan),
-        "SIMULATED": cuda_device.SIMULATED,
-        **functions_of(plan.shape), **learning_near(plan), "LANES": plan.lanes,
-        "GROUP": plan.group, "THREADS": plan.threads, "CELLS": (plan.size, fields, plan.lanes, 1),
-        "LINES": (nodes, 1, plan.size), "IN_SHARED": plan.rows > 0,
+        **functions_of(plan.shape), **fetching(plan), **viewing(plan), **stepping_on(plan),
+        "learn": learn, "clear": clear, "begin_thread": beginning(plan),
+        "share": sharing_stream(plan), "face": facing(plan), "add": adding(plan),
+        "CELLS": (plan.size, fields, plan.lanes, 1), "TRACES": (nodes, 1, plan.size),
         "ROWS": (plan.rows, fields, plan.lanes, plan.threads) if plan.rows else (1, 1, 1, 1),
         "NUMBERS": (3, nodes, plan.lanes), "LAST": (1, nodes), "FOUND": (slots, plan.lanes),
         "OLD": (5, slots, plan.lanes) if plan.window else (1, 1, 1),
         "DRAWN": (4 if plan.shape.noisy else 2, plan.threads),
         "TABLE": (5, table), "INDICES": (3, table),
         "COUNTS": (plan.rows, plan.threads) if plan.counted else (1, 1),
-        "IN_TABLE": plan.edges > 0, "SHARED_OUT": shared_out(plan), "ENDS": plan.ends,
-        "LOCAL": plan.shape.local, "WINDOW": plan.window,
-        "BY_STEP": plan.by_step,
+        "GROUP": plan.group, "THREADS": plan.threads, "LANES": plan.lanes,
+        "IN_SHARED": plan.rows > 0, "IN_TABLE": plan.edges > 0,
+        "COUNTED": plan.counted, "SHARED_OUT": shared_out(plan), "ENDS": plan.ends,
+        "LOCAL": plan.shape.local, "WINDOW": plan.window, "BY_STEP": plan.by_step,
+        "SIMULATED": cuda_device.SIMULATED,
     }  # fmt: skip
     copy = types.FunctionType(run_threads.__code__, globals() | made, "run_threads")
     copy.__module__ = __name__
     return copy
-
-
-def learning_near(plan: Plan) -> dict[str, Any]:
-    """What lanes learn with in registers: a table has two rows there."""
-    specs = plan.shape.specs
-    if plan.shape.local:
-        specs = tuple(spec._replace(size=2) for spec in specs)
-    learn, clear = learning(specs)
-    return {"learn": learn, "clear": clear}

@@ -71,11 +71,11 @@ def fold(batch, runs, moments):
         i += cuda.gridsize(1)
 
 
-def fill(x, value):
-    """Set all numbers to a value."""
+def clear(x):
+    """Set all numbers to 0."""
     i = cuda.grid(1)
     while i < x.size:
-        x[i] = value
+        x[i] = 0.0
         i += cuda.gridsize(1)
 
 
@@ -84,36 +84,11 @@ def _kernel(function: Any) -> Any:
     return cuda_device.kernel(function)
 
 
-def _launch(function: Any, size: int, *args: Any, most: int = 4_096) -> None:
-    threads = 4 if cuda_device.SIMULATED else THREADS
-    blocks = 1 if cuda_device.SIMULATED else max(1, min(-(-size // threads), most))
+def _launch(function: Any, size: int, *args: Any) -> None:
+    """Run one of the kernels above, a thread for each of `size` numbers."""
+    blocks, threads = (1, 4) if cuda_device.SIMULATED else (-(-size // THREADS), THREADS)
     with cuda_device.without_contraction():
         _kernel(function)[blocks, threads](*args)
-
-
-def clear(x: Any, value: float = 0.0) -> None:
-    """Set an array on the GPU to 0, or another value."""
-    _launch(fill, x.size, x.reshape(-1), value)
-
-
-class DeviceMoments:
-    """Mean and standard deviation over runs on the GPU, of each part and lane."""
-
-    def __init__(self, device: Device, parts: int, lanes: int) -> None:
-        self.device = device
-        self.sums = device.put(np.zeros((3, parts * lanes)))
-
-    def add(self, batch: Any, runs: int) -> None:
-        """Add the first runs of a batch [run, part, state, lane], summed over states."""
-        size = self.sums.shape[1]
-        _launch(fold, size, batch, runs, self.sums, most=size)
-
-    def moments(self, shape: tuple[int, ...]) -> Moments:
-        """The same on the CPU."""
-        found = Moments(shape)
-        count, mean, squares = self.device.get(self.sums).reshape(3, *shape)
-        found.count[:], found.mean[:], found.squares[:] = count, mean, squares
-        return found
 
 
 # ---------------------------------------------------------------------- blocks of learners
@@ -146,25 +121,25 @@ class BlockRunner:
         self.parts = self.block.lanes // (self.plan.lanes * self.plan.group)
         self.threads = self.parts * self.plan.group  # of a run
         self.runs_at_once = self._most_runs()
+        self.blocks = -(-self.runs_at_once * self.threads // self.plan.threads)
         self.kernel = kernel_of(self.plan)
         self.stream = device.put_all(simulation.question.stream)
         self.batch = self._results()
         self.memory = self._memory()
-        self.moments = {  # made before a launch, since copies wait for kernels
-            name: DeviceMoments(device, x.shape[1], x.shape[3]) for name, x in self._folded()
+        self.moments = {  # counts, means and squares; made now, since copies wait for kernels
+            name: device.put(np.zeros((3, x.shape[1] * x.shape[3]))) for name, x in self._folded()
         }
-        self.loaded: Any = None
-        self.wanted: Any = None
+        self.loaded = self.wanted = None  # until the first launch
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the memory of a thread."""
         plan, states, slots = self.plan, self.lanes.states, len(self.block.shape.rows)
-        fields, nodes, lanes = len(fields_of(plan.shape)), len(plan.shape.specs), plan.lanes
-        steps = plan.shape.specs[0].steps
-        weights = states + 1 if plan.shape.local else plan.size
+        nodes, local, lanes = len(plan.shape.specs), plan.shape.local, plan.lanes
+        weights = (states + 1 if local else plan.size, len(fields_of(plan.shape)), lanes)
+        notes = plan.shape.specs[0].steps and not local
         return {
-            "home": (1, 1, 1) if plan.rows else (weights, fields, lanes),
-            "used": (states, nodes, lanes) if steps and not plan.shape.local else (1, 1, 1),
+            "home": (1, 1, 1) if plan.rows else weights,
+            "used": (states, nodes, lanes) if notes else (1, 1, 1),
             "previous": (slots, states, lanes) if plan.shape.change else (1, 1, 1),
             "counted": (states,),
         }
@@ -187,24 +162,14 @@ class BlockRunner:
         most = self.simulation.batch or max(whole, int(UPDATES / work) // whole * whole)
         return max(1, min(self.simulation.runs, most, fitting))
 
-    @property
-    def blocks(self) -> int:
-        """Number of thread blocks."""
-        return -(-self.runs_at_once * self.threads // self.plan.threads)
-
     def _memory(self) -> list[Any]:
         """Memory of all threads."""
         empty, shapes, each = self.device.empty, self._shapes(), self.plan.threads
         home = empty(1 if self.plan.rows else self.blocks, *shapes["home"], each)
         lines = home.reshape(*home.shape[:2], math.prod(home.shape[2:]))
         used, previous = (empty(*shapes[x], self.blocks * each) for x in ("used", "previous"))
-        return [
-            home,
-            lines,
-            used,
-            previous,
-            empty(*shapes["counted"], self.blocks * each, dtype=np.int64),
-        ]
+        counted = empty(*shapes["counted"], self.blocks * each, dtype=np.int64)
+        return [home, lines, used, previous, counted]
 
     def _results(self) -> Batch:
         """Results of the runs of a launch, not initialised; one number where none are wanted."""
@@ -248,13 +213,6 @@ class BlockRunner:
                         self.device.write(x[k, first : first + found.shape[1]], found[k])
         return given._replace(starts=tuple(there))
 
-    def _prepare(self, runs: range) -> None:
-        """Load what is given, and set sums to 0."""
-        if self.loaded is None or self.lanes.differs:
-            self._load(runs)
-        for name in ("rmse", "sums", "squares", "frozen_squares", "changes"):
-            clear(getattr(self.batch, name))
-
     def launch(self, runs: range) -> None:
         """Start the kernel for the runs of a batch."""
         task = Launch(np.int64(runs.start), np.int64(len(runs)), np.int64(self.parts), *self.memory)
@@ -265,13 +223,18 @@ class BlockRunner:
 
     def run(self, runs: range, target: Any, meanwhile: Callable[[], None]) -> None:
         """Run a batch and give its results to `target`; call `meanwhile` while the GPU works."""
-        self._prepare(runs)
+        if self.loaded is None or self.lanes.differs:
+            self._load(runs)
+        for name in ("rmse", "sums", "squares", "frozen_squares", "changes"):
+            x = getattr(self.batch, name)
+            _launch(clear, x.size, x.reshape(-1))
         with log_slow_compilation("the GPU's update for these learners"):
             self.launch(runs)
         meanwhile()
         if target.keep != "runs":
             for name, x in self._folded():
-                self.moments[name].add(x, len(runs))
+                sums = self.moments[name]
+                _launch(fold, sums.shape[1], x, len(runs), sums)
         self.device.wait()
         if target.keep == "runs":
             target.add(runs, Batch(*(self._host(name, len(runs)) for name in Batch._fields)))
@@ -298,10 +261,12 @@ class BlockRunner:
     def statistics(self) -> dict[str, Moments]:
         """Mean and standard deviation over all runs, by name."""
         found = {}
-        for name, moments in self.moments.items():
+        for name, sums in self.moments.items():
             shape = getattr(self.lanes.shapes, name.removesuffix("_total"))
-            shape = shape[:1] if name.endswith("_total") else shape
-            found[name] = moments.moments((*shape, self.block.lanes))
+            shape = (*(shape[:1] if name.endswith("_total") else shape), self.block.lanes)
+            count, mean, squares = self.device.get(sums).reshape(3, *shape)
+            found[name] = Moments(shape)
+            found[name].count[:], found[name].mean[:], found[name].squares[:] = count, mean, squares
         return found
 
 
