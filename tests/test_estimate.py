@@ -324,6 +324,14 @@ def test_a_gamma_of_the_data_is_used(tmp_path):
         assert caught.value.field == name
 
 
+def test_a_state_that_was_only_entered_has_a_row():
+    row = {"state": [0], "next_state": [1], "reward": [1.0], "truncated": [True]}
+    source = iter([{name: np.array(column) for name, column in row.items()}])
+    data = rv.estimate(Experience("mine", lambda counts: source), gamma=0.9).data
+    assert data["visits"].values.tolist() == [1, 0]
+    assert data["note"].values[1] == "never left"
+
+
 def lake(steps=200, **options):
     return from_gymnasium("FrozenLake-v1", steps=steps, **options)
 

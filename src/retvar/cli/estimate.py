@@ -173,11 +173,8 @@ def _refuse(source: str, args: dict[str, Any]) -> None:
         for name in names:
             if args[flag] and args[name]:
                 raise InputError(name, args[name], remedy)
-    for name, flag in (("every", "follow"), ("rollouts", "at")):
-        if args[name] is not None and not args[flag]:
-            raise InputError(name, args[name], f"only with --{flag}")
-    if args["rollouts"] == 1:
-        raise InputError("rollouts", 1, "must be 0 or at least 2")
+    if args["every"] is not None and not args["follow"]:
+        raise InputError("every", args["every"], "only with --follow")
 
 
 def _settings(args: dict[str, Any]) -> dict[str, Any]:

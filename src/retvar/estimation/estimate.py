@@ -119,8 +119,6 @@ class Estimate(Shown):
         NaN in places that TD learning never visited.
         """
         estimator = self.estimator
-        if isinstance(estimator, StateEstimator):
-            _ = self.self_check  # so that a contradiction is in the log; it costs little
         column, one = self._column(state)
         if not len(column):
             return [np.zeros(0), np.zeros(0)]
@@ -210,10 +208,7 @@ class Estimate(Shown):
 
         They disagree where states are not Markov, or where the estimates have not converged.
         """
-        found = self_check(self)
-        if found.warning:
-            log.warning("%s: %s", self.experience.name, found.warning)
-        return found
+        return self_check(self)
 
     @property
     def warnings(self) -> list[str]:
@@ -467,7 +462,7 @@ def estimate(
         from retvar.estimation.cluster import learn_on_cluster
 
         learn_on_cluster(found, cluster, workers, progress)
-    for each in results.warnings(found):  # the check warns when it is made
+    for each in found.warnings:
         log.warning("%s: %s", experience.name, each)
     return found
 

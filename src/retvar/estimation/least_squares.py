@@ -289,7 +289,7 @@ class Solver:
             X = self.inverse.matrix * root
         else:
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (self.states, PROBES))
-            X = self.inverse.solve(root[:, None] * signs) / math.sqrt(PROBES)
+            X = self.inverse.block(root[:, None] * signs) / math.sqrt(PROBES)
         return np.asarray(P2 @ (X * X).sum(axis=1) - ((P @ X) ** 2).sum(axis=1))
 
     @cached_property
@@ -468,9 +468,7 @@ class Inverse:
         return np.ascontiguousarray(getri(*self._lu)[0])
 
     def solve(self, b: Array) -> Array:
-        """(I − M)⁻¹b for a vector or the columns of a block; not finite where b overflowed."""
-        if b.ndim > 1:
-            return self.matrix @ b if self.dense else self._block(b, transpose=False)
+        """(I − M)⁻¹b for a vector; not finite where b overflowed."""
         if self.dense:
             return np.asarray(scipy.linalg.lu_solve(self._lu, b, check_finite=False))
         return Resolvent(self._M).solve(b).x
@@ -481,11 +479,11 @@ class Inverse:
             return self.matrix[at]
         units = np.zeros((self.states, at.size))
         units[at, np.arange(at.size)] = 1.0
-        return self._block(units, transpose=True).T
+        return self.block(units, transpose=True).T
 
     def times(self, rows: Array) -> Array:
         """Row vectors times the inverse."""
-        return rows @ self.matrix if self.dense else self._block(rows.T, transpose=True).T
+        return rows @ self.matrix if self.dense else self.block(rows.T, transpose=True).T
 
     @cached_property
     def _factors(self) -> scipy.sparse.linalg.SuperLU | None:
@@ -501,7 +499,8 @@ class Inverse:
         identity = scipy.sparse.eye_array(self.states, format="csc")
         return scipy.sparse.linalg.splu((identity - self._M).tocsc())
 
-    def _block(self, b: Array, *, transpose: bool) -> Array:
+    def block(self, b: Array, *, transpose: bool = False) -> Array:
+        """(I − M)⁻¹ or its transpose times many columns, where it is not dense."""
         if self._factors is not None:
             return np.asarray(self._factors.solve(b, trans="T" if transpose else "N"))
         matrix = scipy.sparse.eye_array(self.states, format="csr") - self._M

@@ -72,7 +72,8 @@ def estimates(estimator: Any, states: Any, level: float) -> dict[str, Any]:
 def _by_state(found: Any) -> xarray.Dataset:
     e, estimator, counts = found.experience, found.estimator, found.monitor.visits.counts
     cells = e.grid[0] * e.grid[1] if e.grid else 0  # never visited, too
-    n, states = max(e.states or 0, counts.size, cells), np.flatnonzero(counts)
+    entered = estimator.features[0].states if isinstance(estimator, StateEstimator) else 0
+    n, states = max(e.states or 0, counts.size, cells, entered), np.flatnonzero(counts)
     data: dict[str, Any] = {"visits": _placed(counts, n)}
     for name, column in estimates(estimator, states, found.monitor.level).items():
         data[name] = _placed(column, n, states)

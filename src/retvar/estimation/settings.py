@@ -155,11 +155,10 @@ class Settings:
         if self.by == LEAST_SQUARES:
             return ObservationEstimator(learner, built, self.bases)
         square = getattr(built, "largest_square", 1.0)
-        rules = {name: getattr(learner, name, None) for name in STEP_SIZES}
         steps = {
             name: Averaged(rule.alpha / square, rule.power)
-            for name, rule in rules.items()
-            if isinstance(rule, Averaged)
+            for name in STEP_SIZES
+            if isinstance(rule := getattr(learner, name, None), Averaged)
         }
         return learner.replace(**steps).online(features=built, **self._samples)
 

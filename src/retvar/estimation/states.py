@@ -19,7 +19,6 @@ from retvar.experience.moves import Chunk, Moves
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import literal
 from retvar.td.features import States
 from retvar.td.learners import Learner, from_dict
 
@@ -241,7 +240,7 @@ class StateEstimator(LeastSquaresEstimator):
 
     def add_errors(self, states: Any) -> None:
         """Compute standard errors of these states, up to 512; of many, few have them at first."""
-        found, at = self.solution, self._index(states)
+        found, at = self._look_up(states)
         if self._solver is None or at.size > BLOCK:
             return
         at = np.unique(at[np.isnan(found.value_df[at]) & np.isfinite(found.value[at])])
@@ -254,17 +253,7 @@ class StateEstimator(LeastSquaresEstimator):
         return np.arange(self._states)
 
     def _look_up(self, states: Any) -> tuple[LeastSquares, Integers]:
-        return self.solution, self._index(states)
-
-    def _index(self, states: Any) -> Integers:
-        column = arguments.array("state", states, "whole numbers")
-        if column.ndim != 1 or (column.dtype.kind not in "iu" and column.size):
-            raise InputError("state", literal(states), "must be whole numbers")
-        known = (column >= 0) & (column < self._states)
-        if not known.all():
-            wrong = int(column[~known][0])
-            raise InputError("state", wrong, f"unknown; states are 0 to {self._states - 1}")
-        return column.astype(np.intp)
+        return self.solution, arguments.indices("state", states, 0, self._states)
 
     def calibrated(self, returns: Returns) -> tuple[Calibration, ReturnsByState]:
         """Scores of observed returns, and these returns by the state in which they began.

@@ -2,12 +2,15 @@
 
 A thread walks through the MDP and lets its lanes learn with the functions of the CPU
 (:func:`retvar.simulation.kernel.functions_of`): the same nodes, rules and order of sums, hence the
-same bits. Weights are at home in shared memory, a column for each thread, or in global memory, but
-lanes learn in registers, so that no lane waits until another has written. Of a table without traces
-a step has two rows there, those of the state being left and of the next; the first then goes home.
-With features or traces all weights are there, up to FEW; they go home to be recorded.
-A group of threads has the lanes of one run: they visit the same states, and each draws the random
-numbers of some steps for all. The next step is drawn while one is learned.
+same bits. A group of threads has the lanes of one run: they visit the same states, and each draws
+the random numbers of some steps for all. The next step is drawn while one is learned.
+
+    registers  what a step changes, so that no lane waits until another has written: of a table
+               without traces two rows, those of the state being left, which then goes home, and of
+               the next; otherwise all weights, up to FEW, which go home to be recorded
+    shared     the home of weights where many threads fit, a column for each; a small stream
+    global     the home of other weights, threads side by side, since a warp reads whole lines; all
+               results
 """
 
 from __future__ import annotations

@@ -121,6 +121,7 @@ class BlockRunner:
         self.parts = self.block.lanes // (self.plan.lanes * self.plan.group)
         self.threads = self.parts * self.plan.group  # of a run
         self.runs_at_once = self._most_runs()
+        self.blocks = -(-self.runs_at_once * self.threads // self.plan.threads)
         self.kernel = kernel_of(self.plan)
         self.stream = device.put_all(simulation.question.stream)
         self.batch = self._results()
@@ -160,11 +161,6 @@ class BlockRunner:
         work = int(self.recording.points[-1]) * self.block.lanes * len(self.plan.shape.specs)
         most = self.simulation.batch or max(whole, int(UPDATES / work) // whole * whole)
         return max(1, min(self.simulation.runs, most, fitting))
-
-    @property
-    def blocks(self) -> int:
-        """Number of thread blocks."""
-        return -(-self.runs_at_once * self.threads // self.plan.threads)
 
     def _memory(self) -> list[Any]:
         """Memory of all threads."""
