@@ -155,6 +155,14 @@ class Moves:
         self._rows += rows
         self._table = ""
 
+    @property
+    def trajectories(self) -> int:
+        """How many there are: each ends in one row."""
+        if not len(self):
+            return 0
+        work, table = self.in_database()
+        return int(work.one(f"SELECT count(*) FROM {table} WHERE terminated OR truncated"))
+
     def in_database(self) -> tuple[Workspace, str]:
         """The database and the table, in order; the last row of each stream is truncated.
 

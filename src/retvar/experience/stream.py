@@ -197,13 +197,17 @@ class Experience(Shown):
         if self._table is None:
             given = self.source(self.counts)
             self._table = given if isinstance(given, Moves) else Moves()
-            for chunk in given:
-                with uninterrupted():
-                    if self._table is not given:
-                        self._table.append(chunk)
-                    self.counts.count(chunk)
-                if progress is not None:
-                    progress(self.counts.transitions)
+            try:
+                for chunk in given:
+                    with uninterrupted():
+                        if self._table is not given:
+                            self._table.append(chunk)
+                        self.counts.count(chunk)
+                    if progress is not None:
+                        progress(self.counts.transitions)
+            except BaseException:  # the episodes that were going on are cut off
+                self.counts.episodes = self._table.trajectories
+                raise
             found = self.counts
             refused = self.is_log and not self.force and found.transitions
             if refused and found.lost > MOST * found.rows:
