@@ -22,8 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-import document
-
 GAMMA, END, SEED = 0.97, 0.02, 7
 LIMIT_OF_VISITS = 100
 
@@ -253,6 +251,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--alone"]:
         alone(sys.argv[2], Path(sys.argv[3]), sys.argv[4])
         sys.exit()
+    import document  # asks for this version of retvar, which another may run beside
+
     asked = document.options(
         __doc__, rows=(200_000, "rows of a log"), logs=(10, "logs a world"),
         speed=(False, "kinds of logs instead of worlds"),
