@@ -214,15 +214,93 @@ def inverted_pendulum() -> World:
     return World(reset, step, np.array, 0.99, 1_000, ANY, varies=True)
 
 
+def epidemic() -> World:
+    """Shares of the healthy and of the ill; measures begin from a tenth on, and it ends."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return np.column_stack([rng.uniform(0.5, 0.95, n), rng.uniform(0.02, 0.15, n)])
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        healthy, ill = s.T
+        spread = np.where(ill > 0.1, 0.15, 0.3) * np.exp(0.3 * rng.normal(size=len(s)))
+        caught = np.minimum(spread * healthy * ill, healthy)
+        after = np.column_stack([healthy - caught, ill + caught - 0.12 * ill])
+        return after, -10 * ill - 0.3 * (ill > 0.1), after[:, 1] < 0.01
+
+    return World(reset, step, np.array, 0.98, 200, ANY, varies=True)
+
+
+def road() -> World:
+    """Following another car: gap, own speed, its speed. A crash costs 20."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.uniform([5.0, 10.0, 10.0], [30.0, 25.0, 25.0], (n, 3))
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        gap, own, other = s.T
+        wanted = 0.3 * (gap - 5 - 0.6 * own) + 0.5 * (other - own) + 1.5 * rng.normal(size=len(s))
+        push = np.clip(wanted, -6, 2)
+        brakes = np.where(rng.random(len(s)) < 0.03, -10.0, 0.5 * (20 - other) / 5)
+        leader = np.clip(other + 0.5 * (brakes + rng.normal(size=len(s))), 0, 30)
+        speed = np.clip(own + 0.5 * push, 0, 30)
+        after = np.column_stack([gap + 0.5 * (other - own), speed, leader])
+        crash = after[:, 0] < 0
+        return after, np.where(crash, -20.0, own / 20 - 0.02 * push**2), crash
+
+    return World(reset, step, np.array, 0.97, 200, ANY, varies=True)
+
+
+def battery() -> World:
+    """A battery that is charged when power is cheap, and sold when it is dear."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.uniform([0.0, 0.0, -1.0], [24.0, 1.0, 1.0], (n, 3))
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        hour, charge, wind = s.T
+        price = 3 - 1.5 * np.cos(2 * math.pi * (hour - 4) / 24) - wind
+        flow = np.where(price < 2.5, np.minimum(0.2, 1 - charge), -np.minimum(0.2, charge))
+        flow *= rng.random(len(s)) < 0.9
+        moved = 0.9 * wind + 0.4 * rng.normal(size=len(s))
+        after = np.column_stack([(hour + 1) % 24, charge + flow, moved])
+        return after, -price * flow - 0.05 * np.abs(flow), never(s)
+
+    def observe(s: np.ndarray) -> np.ndarray:
+        angle = 2 * math.pi * s[:, 0] / 24
+        return np.column_stack([np.cos(angle), np.sin(angle), s[:, 1:]])
+
+    return World(reset, step, observe, 0.95, 200, ANY, varies=True)
+
+
+def tanks() -> World:
+    """Three tanks, one above the other, fed by rain; overflow costs, and so does drought."""
+
+    def reset(n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.uniform(0.0, 1.0, (n, 3))
+
+    def step(s: np.ndarray, rng: np.random.Generator) -> Step:
+        rain = np.where(rng.random(len(s)) < 0.2, rng.exponential(0.4, len(s)), 0.0)
+        down = np.minimum(np.sqrt(s) * [0.1, 0.12, 0.14], s)
+        after = s - down
+        after += np.column_stack([rain, down[:, :2]])
+        over = np.maximum(after - 1, 0.0)
+        cost = 5 * over.sum(axis=1) + 0.5 * (s[:, 2] < 0.1)
+        return after - over, down[:, 2] * 3 - cost, never(s)
+
+    return World(reset, step, np.array, 0.96, 200, ANY, varies=True)
+
+
 DESIGN: dict[str, Any] = {
     "mountain car, noise": lambda: mountain_car(0.3),
     "cart pole, stochastic": lambda: cart_pole(stochastic=True),
     "inverted pendulum": inverted_pendulum, "diffusion": diffusion, "pendulum, noise": pendulum,
     "queues": queues, "price with a barrier": barrier, "hills, six numbers": hills,
+    "warehouse": warehouse,
 }  # fmt: skip
 FRESH: dict[str, Any] = {
-    "two rooms": rooms, "lander": lander, "warehouse": warehouse, "assets, ten numbers": assets,
-}  # fmt: skip  # made when the code was frozen
+    "two rooms": rooms, "lander": lander, "assets, ten numbers": assets, "epidemic": epidemic,
+    "road": road, "battery": battery, "three tanks": tanks,
+}  # fmt: skip  # the last four were made when the code was frozen, the others for an earlier one
 WORLDS = DESIGN | FRESH
 
 

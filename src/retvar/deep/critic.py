@@ -35,6 +35,7 @@ ARRAYS = ("low", "high", "samples")  # of what is known about a critic
 SCALES = ("centre", "width", "shift", "scale")
 DETERMINISTIC = 0.5  # share of the spread that is error of the value, from which it is no spread
 NOTICEABLE = 0.2  # … from which there is a word
+DISAGREEMENT = "intervals: disagreement of networks, not calibrated by held-out returns"
 NO_SPREAD = (
     "no spread is given: transitions from nearly the same observations hardly differ, and "
     "{:.0%} of what looks like spread is error of the value. A deterministic policy in a "
@@ -150,6 +151,11 @@ class Critic(OwnDiscounts):
         low, high = (np.asarray(end, dtype=np.float64) for end in (about.low, about.high))
         bounds = (low, high) if encoder is None and bool((high > low).all()) else None
         self.features = [SimpleNamespace(states=None, range=bounds)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the intervals are."""
+        return [DISAGREEMENT] if self.has_intervals else []
 
     def value(self, obs: Any) -> Any:
         """Expected return."""
