@@ -5,6 +5,7 @@ The transitions are kept; the fit comes from them alone.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -29,14 +30,21 @@ Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 COLUMNS = ("state", "next_state", "reward", "gamma", "lam", "rho", "terminated", "truncated")
 NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
+DEEP = "deep"  # name of the base that retvar.deep adds
 TOO_NARROW = "with one family of features intervals of the value are too narrow on average"
+
+
+def networks() -> Base:
+    """Networks as a base; they lie above this module, and are looked up when they are asked for."""
+    base: Base = importlib.import_module(f"retvar.{DEEP}").Networks()
+    return base
 
 
 class ObservationEstimator(LeastSquaresEstimator):
     """Value, variance and std of observations, by a stack of `bases`.
 
-    Of these "tiles" (or other `features`), "waves" and "neighbours" are known by name; others are
-    objects with ``fit`` and ``predict``, see :class:`retvar.estimation.bases.Base`.
+    Of these "tiles" (or other `features`), "waves", "neighbours" and "deep" are known by name;
+    others are objects with ``fit`` and ``predict``, see :class:`retvar.estimation.bases.Base`.
     """
 
     file_kind = "least_squares_features"
@@ -75,7 +83,7 @@ class ObservationEstimator(LeastSquaresEstimator):
         known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()
         for k, base in enumerate(self.bases, start=1):
             if isinstance(base, str):
-                bases[base] = known[base]
+                bases[base] = networks() if base == DEEP else known[base]
             else:
                 bases[f"{type(base).__name__} ({k})"] = base
         return Stack(log, bases)

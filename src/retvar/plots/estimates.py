@@ -124,7 +124,8 @@ def _setting_text(setting: Any) -> str:
 def interval_name(data: xarray.Dataset) -> str:
     """The name of the intervals of a dataset."""
     percent = short_number(round(100 * float(data.attrs.get("level", np.nan)), 6))
-    return f"{percent}% interval" if "level" in data.attrs else "interval"
+    usual = f"{percent}% interval" if "level" in data.attrs else "interval"
+    return str(data.attrs.get("intervals", usual))
 
 
 class Samples(NamedTuple):
