@@ -17,10 +17,10 @@ with app.setup:
     import pandas as pd
 
     import retvar as rv
-    from retvar.exact.sampling import sample_returns
     from retvar.lab import charts, mdp_table, words
     from retvar.mdp import END
     from retvar.mdp.toml import toml_text
+    from retvar.plots.style import picture
     from retvar.support.format import minus, number, plus_minus
     from retvar.support.html import escaped
     from retvar.td.learners import LEARNERS
@@ -53,7 +53,6 @@ with app.setup:
         "CliffWalking": ("CliffWalking-v1", {}),
         "CliffWalking, slippery": ("CliffWalking-v1", {"is_slippery": True}),
     }
-    ARROWS = {"up": "↑", "right": "→", "down": "↓", "left": "←"}
 
 
 # ---------------------------------------------------------------- what cells share
@@ -575,34 +574,6 @@ def search(mdp, scales):
     return rv.frontier(mdp, penalties=[float(f"{scale / std:.2g}") for scale in scales])
 
 
-@app.function
-def best_by_penalty(points):
-    """The policies that are best at some penalty c, with the penalties from which they are.
-
-    Mean − c × variance is a line in c for each policy; these are the lines on top.
-    """
-    best = max(points, key=lambda p: (p.mean, -p.variance))
-    low, chosen = 0.0, []
-    while True:
-        calmer = [p for p in points if p.variance < best.variance * (1 - 1e-9)]
-        chosen.append((low, best))
-        if not calmer:
-            return chosen
-        switch = [(best.mean - p.mean) / (best.variance - p.variance) for p in calmer]
-        low, best = max(min(switch), low), calmer[int(np.argmin(switch))]
-
-
-@app.function(hide_code=True)
-def visits(mdp, policy, start):
-    """Share of the discounted visits of each state."""
-    edges, onward = mdp.edges, np.zeros((mdp.n_states, mdp.n_states))
-    weight = policy.probabilities[edges.state, edges.action] * edges.probability * edges.gamma
-    inside = edges.next_state != END
-    np.add.at(onward, (edges.state[inside], edges.next_state[inside]), weight[inside])
-    found = np.linalg.solve(np.eye(mdp.n_states) - onward.T + 1e-12 * np.eye(mdp.n_states), start)
-    return found / found.sum()
-
-
 @app.function(hide_code=True)
 def risky(name, own):
     """An MDP with a choice between calm and risk, and the Python that makes it."""
@@ -636,49 +607,27 @@ def _(own, risk_domain, tab):
     risk_mdp, risk_made = risky(risk_domain.value, own)
     scales = [0.0, 0.05, 0.12, 0.25, 0.5, 1.0, 2.0, 5.0, 12.0]
     found = search(risk_mdp, scales)
-    choices = best_by_penalty(list(found))
-    _given = [p.penalty for p in found if p.penalty] + [low for low, _ in choices if low]
-    _ends = np.geomspace(min(_given) / 2, max(_given), 60)
-    penalty = slider("penalty c", 0.0, [float(f"{c:.2g}") for c in _ends])
-    return choices, found, penalty, risk_made, risk_mdp, scales
+    penalty = slider("penalty c", 0.0, [point.penalty for point in found])
+    return found, penalty, risk_made, risk_mdp, scales
 
 
 @app.cell(hide_code=True)
-def _(choices, found, penalty, risk_domain, risk_made, risk_mdp, scales):
-    _k = max(k for k, (low, _) in enumerate(choices) if low <= penalty.value)
-    _best, _first = choices[_k][1], choices[0][1]
-    _until = choices[_k + 1][0] if _k + 1 < len(choices) else np.inf
-    _seen, _before = (visits(risk_mdp, p.policy, found.start) for p in (_best, _first))
-    _differ = np.abs(_best.policy.probabilities - _first.policy.probabilities).max(axis=1) > 1e-6
-    _changed, _names = _differ & (_seen + _before > 1e-4), list(states_of(risk_mdp))
-    _rows = [[f"from {low:.2g}", cell(p.mean), cell(p.std)] for low, p in choices]
-    _front = pd.DataFrame({
-        "std": [p.std for _, p in choices], "mean": [p.mean for _, p in choices],
-        "chosen": [p is _best for _, p in choices], "penalty": [row[0] for row in _rows],
-    })  # fmt: skip
-    _samples = {
-        name: sample_returns(risk_mdp, p.policy, start=found.start, samples=5_000, seed=0)
-        for name, p in {"largest mean": _first, "chosen": _best}.items()
-    }
-    _acts = [risk_mdp.action_name(a) for a in range(risk_mdp.n_actions)]
-    if risk_mdp.positions is not None and set(_acts) <= set(ARROWS):
-        _taken = _best.policy.probabilities.argmax(axis=1)
-        _arrows = [ARROWS[_acts[a]] * bool(v > 1e-4) for a, v in zip(_taken, _seen, strict=True)]
-        _x, _y = risk_mdp.positions.T
-        _table = {"x": _x, "y": _y, "state": _names, "act": _arrows, "changed": _changed}
-        _table["visits"] = np.sqrt(_seen / _seen.max())
-        _policy = charts.policy_map("The policy; orange: changed", pd.DataFrame(_table))
-    else:
-        _policy = rv.plots.draw_mdp(risk_mdp, _best.policy)
+def _(found, penalty, risk_domain, risk_made, risk_mdp, scales):
+    _k = [point.penalty for point in found].index(penalty.value)
+    _probabilities = [found[k].policy.probabilities for k in (0, _k)]
+    _changed = np.flatnonzero(np.ptp(_probabilities, axis=0).max(axis=1) > 1e-6)
+    _figure = rv.plots.frontier(found, sorted({0, _k}), samples=5_000)
+    _drawn = [mo.Html(picture(_figure, ".svg", 96).decode())]
+    if risk_mdp.positions is None:
+        _drawn.append(rv.plots.draw_mdp(risk_mdp, found[_k].policy))
     page(
         [risk_domain, penalty],
-        [words.choice(_best, _first, _until, [_names[s] for s in np.flatnonzero(_changed)]),
-         note("The best found for mean − c × variance of the return, not proved best. Changed: "
-              "other than for penalty 0.")],
-        [charts.scatter("Mean against spread", _front, "standard deviation of the return", "mean"),
-         _policy, charts.histogram("5,000 sampled returns", _samples, _best.mean)],
-        ["best for penalties", "mean", "std"],
-        _rows,
+        [words.choice(found[_k], found[0], [risk_mdp.state_name(s) for s in _changed]),
+         note("The best found for mean − c × variance of the return, not proved best. Arrows are "
+              "the policy, darker where it comes more often; beside them 5,000 sampled returns.")],
+        _drawn,
+        ["penalty", "mean", "std"],
+        [[f"{p.penalty:g}", cell(p.mean), cell(p.std)] for p in found],
         python_of(search, risk_made, scales=scales),
     )  # fmt: skip
     return
