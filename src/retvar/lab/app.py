@@ -137,6 +137,12 @@ def curve(learner, x, y, std=None):
 
 
 @app.function(hide_code=True)
+def drawing(figure):
+    """A figure of retvar.plots."""
+    return mo.Html(picture(figure, ".svg", 96).decode())
+
+
+@app.function(hide_code=True)
 def note(text):
     """A sentence in small letters."""
     return f'<span class="rv-note">{text}</span>'
@@ -529,32 +535,21 @@ def _(tab, walking, world):
 
 @app.cell(hide_code=True)
 def _(walk_exact, walk_found, walk_given, walking, world):
-    _data, _cells, _shape = walk_found.data, walk_found.experience.cells, walk_found.experience.grid
-    _visits = _data.visits.values
-    _inside = np.array([letter not in "HGC" for letter in _cells])
-    _letters = ["" if there else letter for there, letter in zip(_inside, _cells, strict=True)]
-    _texts = [a or "?" * bool(v) for a, v in zip(_letters, _visits > 0, strict=True)]
-    _maps, _errors = [], []
-    for _what, _scheme in (("value", "blues"), ("std", "oranges")):
-        _exact = np.where(_inside, np.asarray(getattr(walk_exact, _what)), np.nan)
-        _learned = np.where(_visits > 0, _data[_what].values, np.nan)
-        _look = (float(np.nanmin(_exact)), float(np.nanmax(_exact))), _scheme
-        _maps.append(charts.heat(f"{_what}, learned", _learned.reshape(_shape), _texts, *_look))
-        _maps.append(charts.heat(f"{_what}, exact", _exact.reshape(_shape), _letters, *_look))
-        _ok = np.isfinite(_learned) & np.isfinite(_exact)
-        _squares = (_learned - _exact)[_ok] ** 2
-        _errors.append(cell(np.sqrt(np.average(_squares, weights=np.maximum(_visits[_ok], 1)))))
-    _seen = np.where(_visits > 0, _visits, np.nan).reshape(_shape)
-    _maps.append(charts.heat("visits", _seen, _letters, (0.0, float(_visits.max())), "greys"))
+    _data, _visits = walk_found.data, walk_found.data.visits.values
+    _errors = []
+    for _what in ("value", "std"):
+        _off = _data[_what].values - np.asarray(getattr(walk_exact, _what))
+        _known = np.isfinite(_off)
+        _errors.append(cell(np.sqrt(np.average(_off[_known] ** 2, weights=_visits[_known]))))
     _more = "".join(f", {k}={v!r}" for k, v in walk_given["options"].items())
     _env, _gamma = walk_given["env"], walk_given["gamma"]
     page(
         [world, *walking.elements.values()],
-        [f"{walk_given['steps']:,} steps, {int((_visits > 0).sum())} of {int(_inside.sum())} cells "
-         f"seen. Typical error, weighted by visits: value {_errors[0]}, std {_errors[1]}.",
-         note("H: hole, G: goal, C: cliff; ?: too few steps for a std; empty: not seen yet. ε "
-              "and α count where the policy is ε-greedy and the method a learner.")],
-        _maps,
+        [f"{walk_given['steps']:,} steps, {int((_visits > 0).sum())} cells seen. Typical error, "
+         f"weighted by visits: value {_errors[0]}, std {_errors[1]}.",
+         note("Above learned, below exact. ε and α count where the policy is ε-greedy and the "
+              "method a learner.")],
+        [drawing(rv.plots.estimate_maps(_data)), drawing(rv.plots.solution(walk_exact))],
         ["", "value", "std"],
         [["error", *_errors]],
         python_of(walk, f'mdp = rv.MDP.from_gymnasium("{_env}", gamma={_gamma!r}{_more})',
@@ -617,7 +612,7 @@ def _(found, penalty, risk_domain, risk_made, risk_mdp, scales):
     _probabilities = [found[k].policy.probabilities for k in (0, _k)]
     _changed = np.flatnonzero(np.ptp(_probabilities, axis=0).max(axis=1) > 1e-6)
     _figure = rv.plots.frontier(found, sorted({0, _k}), samples=5_000)
-    _drawn = [mo.Html(picture(_figure, ".svg", 96).decode())]
+    _drawn = [drawing(_figure)]
     if risk_mdp.positions is None:
         _drawn.append(rv.plots.draw_mdp(risk_mdp, found[_k].policy))
     page(
