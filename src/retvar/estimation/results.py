@@ -363,6 +363,7 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     ratios = f"{number(a['largest_ratio'])}; the effective sample size is "
     ratios += count(round(size), "transition")
     kept = counts.where_missing if counts.missing_rewards else ""
+    sums = "costs" if a.get("reward") else "rewards"
     outside = count(a["out_of_bounds"], "observation") if a["out_of_bounds"] else ""
     heading = [
         f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, {kinds.get(by, method)}",
@@ -375,7 +376,7 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         ("return intervals: {}", "" if limits.endswith("not observed") else limits),
         ("importance ratios: the largest is {}", ratios if weighted else ""),
         ("left out: {}", reasons(counts.rejected)),
-        ("rewards are missing: {}", "" if kept in a["warnings"] else kept),
+        (f"{sums} are missing: {{}}", "" if kept in a["warnings"] else kept),
         ("truncated without a flag: {}", reasons(counts.unmarked_ends)),
         *(("WARNING: {}", each) for each in a["warnings"].splitlines()),
         ("{} outside the bounds: clipped to them", outside),

@@ -239,7 +239,8 @@ class Experience(Shown):
     @property
     def warnings(self) -> list[str]:
         """Signs that a log was not read as it was meant, as far as it has been read."""
-        return doubts(self.counts) if self.is_log else []
+        rewards = "costs" if self.cost else "rewards"
+        return doubts(self.counts, rewards) if self.is_log else []
 
     @property
     def understood(self) -> str:
