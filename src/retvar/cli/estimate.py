@@ -400,7 +400,7 @@ def _print(
         at = {"at": [each.to_dict() for each in asked]} if asked else {}
         print_result(base.to_json(_to_dict(found, checked) | at))
         return
-    lines = found.summary(args["rows"]).splitlines()
+    lines = base.in_options(found.summary(args["rows"])).splitlines()
     print_result("\n".join(x for x in lines if not (apart and x.startswith("WARNING"))))
     if checked is not None:
         print_result("\nfresh returns:\n" + checked.summary())

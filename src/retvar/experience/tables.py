@@ -27,7 +27,8 @@ SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
 ABSENT = "['', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?']"  # where numbers are expected
-TRUE, FALSE = "['true', '1', '1.0', 't', 'yes']", "['false', '0', '0.0', 'f', 'no']"
+TRUE = "['true', '1', '1.0', 't', 'yes', 'y']"
+FALSE = "['false', '0', '0.0', 'f', 'no', 'n']"
 KINDS = {
     "nested": r".*\]$|STRUCT|MAP|UNION", "whole": r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$",
     "number": "FLOAT|DOUBLE|DECIMAL", "text": "VARCHAR|ENUM", "time": "DATE|TIME",

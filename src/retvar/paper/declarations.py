@@ -130,12 +130,6 @@ class Simulation:
         length = dict.fromkeys(self.length, 1)
         return dataclasses.replace(self, **length, runs=1, record=record)  # type: ignore[arg-type]
 
-    @property
-    def updates(self) -> float:
-        """The approximate number of learner updates, to estimate run times."""
-        steps = self.steps or 4 * (self.episodes or 0)
-        return float(steps * self.runs * len(self.learners))
-
 
 def _digest(array: Any) -> str:
     table = np.ascontiguousarray(array)
