@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from retvar.estimation.bases import Base, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.settings import NAMES
 from retvar.estimation.stack import Place, Stack
 from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.moves import Moves
@@ -28,7 +29,6 @@ __all__ = ["ObservationEstimator"]
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 COLUMNS = ("state", "next_state", "reward", "gamma", "lam", "rho", "terminated", "truncated")
-NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
 TOO_NARROW = "with one family of features intervals of the value are too narrow on average"
 
 

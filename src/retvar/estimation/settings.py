@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retvar.estimation.observations import NAMES, ObservationEstimator
 from retvar.estimation.states import StateEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
@@ -29,8 +28,11 @@ from retvar.td.learners import LEARNERS, Learner
 from retvar.td.networks import DEFAULT, NETWORKS
 from retvar.td.step_sizes import Averaged
 
-Estimator = OnlineEstimator | StateEstimator | ObservationEstimator
+if TYPE_CHECKING:
+    from retvar.estimation.observations import ObservationEstimator
+
 LEAST_SQUARES, TD = "least_squares", "td"
+NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
 DEFAULTS = {"estimand": "target_return", "level": 0.9, "actions": False}  # that are not None
 STEP_SIZES = ("alpha", "alpha_bar", "alpha_mean")
 FAMILIES: dict[str, type[ObservationFeatures]] = {
@@ -142,7 +144,9 @@ class Settings:
         if learner.estimand != "target_return":
             raise InputError("estimand", learner.estimand, TARGET_RETURN)
 
-    def __call__(self, chunk: Chunk, states: int | None) -> Estimator:
+    def __call__(
+        self, chunk: Chunk, states: int | None
+    ) -> OnlineEstimator | StateEstimator | ObservationEstimator:
         """The estimator of so many states, or with features that fit the chunk."""
         learner = with_defaults(self.description, chunk, self._defaults)
         if self.by == TD and self._own_kappa and "rho" in chunk:
@@ -153,6 +157,8 @@ class Settings:
             return learner.online(states=states, **self._samples)
         built = features_for(self.experience, chunk["state"], self.family)
         if self.by == LEAST_SQUARES:
+            from retvar.estimation.observations import ObservationEstimator  # slow to import
+
             return ObservationEstimator(learner, built, self.bases)
         square = getattr(built, "largest_square", 1.0)
         steps = {
