@@ -5,7 +5,6 @@ The transitions are kept; the fit comes from them alone.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from retvar.estimation.bases import Base, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.return_intervals import Calibration
+from retvar.estimation.settings import DEEP, NAMES, networks
 from retvar.estimation.stack import Place, Stack
 from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.moves import Moves
@@ -29,15 +29,7 @@ __all__ = ["ObservationEstimator"]
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 COLUMNS = ("state", "next_state", "reward", "gamma", "lam", "rho", "terminated", "truncated")
-NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
-DEEP = "deep"  # name of the base that retvar.deep adds
 TOO_NARROW = "with one family of features intervals of the value are too narrow on average"
-
-
-def networks() -> Base:
-    """Networks as a base; they lie above this module, and are looked up when they are asked for."""
-    base: Base = importlib.import_module(f"retvar.{DEEP}").Networks()
-    return base
 
 
 class ObservationEstimator(LeastSquaresEstimator):
