@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
@@ -182,7 +182,7 @@ class LawEstimate(Answers):
 
     @property
     def _t(self) -> float:
-        return float(student.ppf(0.5 + self.level / 2, len(self._draws) - 1))
+        return float(stdtrit(len(self._draws) - 1, 0.5 + self.level / 2))
 
     def _below(self, limit: Array) -> Array:
         """P(G < limit) in each draw [draw, state]: the slope of ψ where it lies."""
@@ -245,7 +245,7 @@ class Empirical:
         if found.note:
             return found
         drawn = [each for each in (attribution(draw, state) for draw in draws) if not each.note]
-        reach = float(student.ppf(0.5 + level / 2, len(drawn) - 1))
+        reach = float(stdtrit(len(drawn) - 1, 0.5 + level / 2))
         intervals = {}
         for name in ("by_edge", "by_action", "by_state"):
             centre = getattr(found, name)

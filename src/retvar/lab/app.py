@@ -39,13 +39,6 @@ with app.setup:
         "Risk against return",
     )
     MOST_STATES = 6  # of MDPs whose exact curves come while one waits
-    BETS = [
-        ("table", "bet", "end", 0.5, 2.2),
-        ("table", "bet", "end", 0.5, 0.0),
-        ("table", "half", "end", 0.5, 1.5),
-        ("table", "half", "end", 0.5, 0.6),
-        ("table", "pass", "end", 1.0, 1.0),
-    ]
     WORLDS = {
         "FrozenLake": ("FrozenLake-v1", {}),
         "FrozenLake, not slippery": ("FrozenLake-v1", {"is_slippery": False}),
@@ -114,6 +107,11 @@ def discount(mdp, name):
 @app.function(hide_code=True)
 def problem(name, own, gamma=None, lam=None):
     """An MDP with its own γ and λ or with others, and the Python that makes it."""
+    if name in WORLDS:
+        env, options = WORLDS[name]
+        given = {"gamma": 0.95 if gamma is None else gamma, **options}
+        code = ", ".join([f'"{env}"', *(f"{key}={value!r}" for key, value in given.items())])
+        return rv.MDP.from_gymnasium(env, **given), f"mdp = rv.MDP.from_gymnasium({code})"
     mdp, code = own if name == OWN else (rv.domains.find(name), f'rv.domains.find("{name}")')
     if gamma is not None and np.any(mdp.edges.gamma[mdp.edges.next_state != END] != gamma):
         mdp, code = mdp.replace(gamma=gamma), f"{code}.replace(gamma={gamma!r})"
@@ -134,6 +132,12 @@ def curve(learner, x, y, std=None):
     table = {"learner": learner, "x": x, "y": np.asarray(y, dtype=float).round(5)}
     band = {} if std is None else {"low": (y - std).round(5), "high": (y + std).round(5)}
     return pd.DataFrame(table | band)
+
+
+@app.function(hide_code=True)
+def drawing(figure):
+    """A figure of retvar.plots."""
+    return mo.Html(picture(figure, ".svg", 96).decode())
 
 
 @app.function(hide_code=True)
@@ -522,43 +526,29 @@ def _(tab, walking, world):
     mo.stop(tab.value != VIEWS[3])
     _env, _options = WORLDS[world.value]
     walk_given = {"env": _env, "options": _options, **walking.value}
-    walk_mdp = rv.MDP.from_gymnasium(_env, gamma=walk_given["gamma"], **_options)
+    walk_mdp, walk_made = problem(world.value, None, walk_given["gamma"])
     walk_found, walk_exact = walk(walk_mdp, **walk_given)
-    return walk_exact, walk_found, walk_given
+    return walk_exact, walk_found, walk_given, walk_made
 
 
 @app.cell(hide_code=True)
-def _(walk_exact, walk_found, walk_given, walking, world):
-    _data, _cells, _shape = walk_found.data, walk_found.experience.cells, walk_found.experience.grid
-    _visits = _data.visits.values
-    _inside = np.array([letter not in "HGC" for letter in _cells])
-    _letters = ["" if there else letter for there, letter in zip(_inside, _cells, strict=True)]
-    _texts = [a or "?" * bool(v) for a, v in zip(_letters, _visits > 0, strict=True)]
-    _maps, _errors = [], []
-    for _what, _scheme in (("value", "blues"), ("std", "oranges")):
-        _exact = np.where(_inside, np.asarray(getattr(walk_exact, _what)), np.nan)
-        _learned = np.where(_visits > 0, _data[_what].values, np.nan)
-        _look = (float(np.nanmin(_exact)), float(np.nanmax(_exact))), _scheme
-        _maps.append(charts.heat(f"{_what}, learned", _learned.reshape(_shape), _texts, *_look))
-        _maps.append(charts.heat(f"{_what}, exact", _exact.reshape(_shape), _letters, *_look))
-        _ok = np.isfinite(_learned) & np.isfinite(_exact)
-        _squares = (_learned - _exact)[_ok] ** 2
-        _errors.append(cell(np.sqrt(np.average(_squares, weights=np.maximum(_visits[_ok], 1)))))
-    _seen = np.where(_visits > 0, _visits, np.nan).reshape(_shape)
-    _maps.append(charts.heat("visits", _seen, _letters, (0.0, float(_visits.max())), "greys"))
-    _more = "".join(f", {k}={v!r}" for k, v in walk_given["options"].items())
-    _env, _gamma = walk_given["env"], walk_given["gamma"]
+def _(walk_exact, walk_found, walk_given, walk_made, walking, world):
+    _data, _visits = walk_found.data, walk_found.data.visits.values
+    _errors = []
+    for _what in ("value", "std"):
+        _off = _data[_what].values - np.asarray(getattr(walk_exact, _what))
+        _known = np.isfinite(_off)
+        _errors.append(cell(np.sqrt(np.average(_off[_known] ** 2, weights=_visits[_known]))))
     page(
         [world, *walking.elements.values()],
-        [f"{walk_given['steps']:,} steps, {int((_visits > 0).sum())} of {int(_inside.sum())} cells "
-         f"seen. Typical error, weighted by visits: value {_errors[0]}, std {_errors[1]}.",
-         note("H: hole, G: goal, C: cliff; ?: too few steps for a std; empty: not seen yet. ε "
-              "and α count where the policy is ε-greedy and the method a learner.")],
-        _maps,
+        [f"{walk_given['steps']:,} steps, {int((_visits > 0).sum())} cells seen. Typical error, "
+         f"weighted by visits: value {_errors[0]}, std {_errors[1]}.",
+         note("Above learned, below exact. ε and α count where the policy is ε-greedy and the "
+              "method a learner.")],
+        [drawing(rv.plots.estimate_maps(_data)), drawing(rv.plots.solution(walk_exact))],
         ["", "value", "std"],
         [["error", *_errors]],
-        python_of(walk, f'mdp = rv.MDP.from_gymnasium("{_env}", gamma={_gamma!r}{_more})',
-                  policy_of, **walk_given),
+        python_of(walk, walk_made, policy_of, **walk_given),
     )  # fmt: skip
     return
 
@@ -574,27 +564,10 @@ def search(mdp, scales):
     return rv.frontier(mdp, penalties=[float(f"{scale / std:.2g}") for scale in scales])
 
 
-@app.function(hide_code=True)
-def risky(name, own):
-    """An MDP with a choice between calm and risk, and the Python that makes it."""
-    if name == "a bet":
-        return rv.MDP.from_edges(
-            BETS, gamma=1.0, name=name
-        ), f"mdp = rv.MDP.from_edges({BETS}, gamma=1.0)"
-    if name in WORLDS:
-        env, options = WORLDS[name]
-        more = "".join(f", {key}={value!r}" for key, value in options.items())
-        return (
-            rv.MDP.from_gymnasium(env, gamma=0.95, **options),
-            f'mdp = rv.MDP.from_gymnasium("{env}", gamma=0.95{more})',
-        )
-    return problem(name, own)
-
-
 @app.cell(hide_code=True)
 def _():
     risk_domain = mo.ui.dropdown(
-        ["windy-cliff", "FrozenLake", "CliffWalking, slippery", "a bet", OWN],
+        ["windy-cliff", "FrozenLake", "CliffWalking, slippery", OWN],
         "windy-cliff",
         label="domain",
     )
@@ -604,7 +577,7 @@ def _():
 @app.cell
 def _(own, risk_domain, tab):
     mo.stop(tab.value != VIEWS[4])
-    risk_mdp, risk_made = risky(risk_domain.value, own)
+    risk_mdp, risk_made = problem(risk_domain.value, own)
     scales = [0.0, 0.05, 0.12, 0.25, 0.5, 1.0, 2.0, 5.0, 12.0]
     found = search(risk_mdp, scales)
     penalty = slider("penalty c", 0.0, [point.penalty for point in found])
@@ -617,7 +590,7 @@ def _(found, penalty, risk_domain, risk_made, risk_mdp, scales):
     _probabilities = [found[k].policy.probabilities for k in (0, _k)]
     _changed = np.flatnonzero(np.ptp(_probabilities, axis=0).max(axis=1) > 1e-6)
     _figure = rv.plots.frontier(found, sorted({0, _k}), samples=5_000)
-    _drawn = [mo.Html(picture(_figure, ".svg", 96).decode())]
+    _drawn = [drawing(_figure)]
     if risk_mdp.positions is None:
         _drawn.append(rv.plots.draw_mdp(risk_mdp, found[_k].policy))
     page(

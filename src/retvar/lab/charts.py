@@ -1,4 +1,4 @@
-"""Charts of the lab in Altair: lines with bands, dots by state, maps; methods as in all figures."""
+"""Charts of the lab in Altair: lines with bands, dots by state; methods as in all figures."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from retvar.plots.style import METHODS
 from retvar.td.networks import NETWORKS
 
-__all__ = ["dots", "heat", "level", "lines"]
+__all__ = ["dots", "level", "lines"]
 
 SIZE = {"width": 285, "height": 180}
-CELL = 46  # pixels of a square
 GREY, ORANGE, BLUE = "#777", "#d55e00", "#0072b2"
 LABELS = {method: network.label for method, network in NETWORKS.items()}
 INKS = {
@@ -101,24 +99,3 @@ def dots(title: str, table: pd.DataFrame, limits: tuple[float, float], y: str) -
         alt.Y("y:Q", scale=scale), tooltip=["x", "learner", alt.Tooltip("y:Q", format=".3g")]
     )
     return _finished(ticks.encode(across, alt.Y("y:Q", scale=scale)) + bars + points, title)
-
-
-def heat(
-    title: str, values: Any, letters: Sequence[str], limits: tuple[float, float], scheme: str
-) -> Any:
-    """A map of a grid with its numbers; cells without one have their letter."""
-    grid = np.asarray(values, dtype=float)
-    rows, columns = np.indices(grid.shape)
-    brief = ["" if np.isnan(x) else f"{x:.2g}" if abs(x) < 100 else f"{x:,.0f}" for x in grid.flat]
-    texts = [text or letter for text, letter in zip(brief, letters, strict=True)]
-    table = pd.DataFrame(
-        {"row": rows.ravel(), "column": columns.ravel(), "z": grid.ravel(), "text": texts}
-    )
-    base = alt.Chart(table).encode(alt.X("column:O", axis=None), alt.Y("row:O", axis=None))
-    scale = alt.Scale(scheme=scheme, domain=list(limits), clamp=True)
-    tiles = base.mark_rect().encode(alt.Color("z:Q", scale=scale, legend=None))
-    late = (limits[0] + limits[1]) / 2
-    ink = alt.condition(f"datum.z > {late}", alt.value("white"), alt.value("#222"))
-    numbers = base.mark_text(fontSize=11).encode(text="text:N", color=ink)
-    across, down = (min(CELL, 420 // n) * n for n in grid.shape[::-1])
-    return _finished(tiles + numbers, title, width=across, height=down)
