@@ -35,7 +35,6 @@ ARRAYS = ("low", "high", "samples")  # of what is known about a critic
 SCALES = ("centre", "width", "shift", "scale")
 DETERMINISTIC = 0.5  # share of the spread that is error of the value, from which it is no spread
 NOTICEABLE = 0.2  # … from which there is a word
-DISAGREEMENT = "intervals: disagreement of networks, not calibrated by held-out returns"
 NO_SPREAD = (
     "no spread is given: transitions from nearly the same observations hardly differ, and "
     "{:.0%} of what looks like spread is error of the value. A deterministic policy in a "
@@ -138,6 +137,7 @@ class Critic(OwnDiscounts):
     """
 
     by = "deep"
+    intervals = "disagreement of networks"  #: what they are, as no held-out return calibrates them
     bootstrap_samples = 0
 
     def __init__(
@@ -151,11 +151,6 @@ class Critic(OwnDiscounts):
         low, high = (np.asarray(end, dtype=np.float64) for end in (about.low, about.high))
         bounds = (low, high) if encoder is None and bool((high > low).all()) else None
         self.features = [SimpleNamespace(states=None, range=bounds)]
-
-    @property
-    def remarks(self) -> list[str]:
-        """What the intervals are."""
-        return [DISAGREEMENT] if self.has_intervals else []
 
     def value(self, obs: Any) -> Any:
         """Expected return."""
@@ -176,9 +171,9 @@ class Critic(OwnDiscounts):
     def interval(
         self, obs: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
-        """Lower and upper end of an interval for value, variance or std: mean ± t × std of members.
+        """Disagreement of networks about value, variance or std: mean ± t × std of members.
 
-        It says how far the networks may be wrong, given the data, not where returns will fall.
+        They may agree and be wrong: it is no confidence interval, and not where returns will fall.
         """
         level, obs = arguments.level("level", level), states if obs is None else obs
         members, found = self._members(obs, what)

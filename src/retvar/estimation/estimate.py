@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray
 
 from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
-from retvar.estimation.empirical import Empirical, LawEstimate
 from retvar.estimation.return_intervals import ReturnIntervals
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import LeastSquaresEstimator, StateEstimator, refuse_discounts
-from retvar.exact.attribution import Attribution
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
@@ -34,7 +31,11 @@ from retvar.support.html import table as html_table
 from retvar.td.learners import Learner
 
 if TYPE_CHECKING:
+    import xarray
     from matplotlib.figure import Figure
+
+    from retvar.estimation.empirical import Empirical, LawEstimate
+    from retvar.exact.attribution import Attribution
 
 log = logging.getLogger("retvar.estimate")
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
@@ -174,6 +175,8 @@ class Estimate(Shown):
 
     @cached_property
     def _empirical(self) -> Empirical:
+        from retvar.estimation.empirical import Empirical
+
         if not isinstance(self.estimator, StateEstimator):
             remedy = 'needs states and by="least_squares"; for observations see retvar.rollouts'
             raise InputError("experience", self.experience.name, remedy)
@@ -409,7 +412,8 @@ def estimate(
     features
         For observations, one family in place of a mixture: ``"tiles"``, ``"fourier"``,
         ``"polynomial"``, or :mod:`retvar.td.features`; or a list of ``"tiles"``, ``"waves"``,
-        ``"neighbours"``, features, and objects with ``fit`` and ``predict``, to be mixed.
+        ``"neighbours"``, ``"deep"``, features, and objects with ``fit`` and ``predict``, to be
+        mixed. ``"deep"`` alone adds networks (:class:`retvar.deep.Networks`) to the mixture.
     bootstrap_samples, level, seed
         Of the intervals: number of bootstrap samples (``by="td"``; default 100), confidence level,
         seed.

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import NEVER_LEFT
-from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.returns import Visits, predict_rows
 from retvar.estimation.states import LeastSquaresEstimator, StateEstimator
 from retvar.estimation.sums import check_counts, ratio_warning
@@ -24,6 +22,9 @@ from retvar.support.errors import InputError
 from retvar.support.format import align, count, listed, natural_key, number, reasons, visible
 from retvar.td.networks import SHAPES
 from retvar.version import __version__
+
+if TYPE_CHECKING:
+    import xarray
 
 Array = NDArray[np.float64]
 QUANTITIES = ("value", "variance", "std")
@@ -88,6 +89,8 @@ def _by_state(found: Any) -> xarray.Dataset:
             data[name] = np.array([label_text(split_label(x)[k]) for x in known], dtype=str)
     label = np.array([label_text(x) for x in [*known, *range(len(known), n)][:n]], dtype=str)
     coords = {"state": np.arange(n), "label": ("state", label)}
+    import xarray  # slow to import
+
     made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
     if e.label_names:
         made.attrs["label_names"] = "; ".join(e.label_names)
@@ -115,9 +118,11 @@ def _by_region(found: Any) -> xarray.Dataset:
     visits, centres = monitor.visits.most_visited(REGIONS)
     axes = found.experience.names or [f"x{i}" for i in range(centres.shape[1])]
     data = {"visits": visits, **estimates(estimator, centres, monitor.level)}
-    if isinstance(estimator, ObservationEstimator):
+    if hasattr(estimator, "spread"):
         spread = estimator.spread(centres)
         data |= {"note": spread.note, "distance": spread.distance}
+    import xarray
+
     columns: dict[str, Any] = {name: ("region", x) for name, x in data.items()}
     columns["centre"] = ("region", "axis"), centres
     return xarray.Dataset(columns, {"region": np.arange(visits.size), "axis": list(axes)})
@@ -195,6 +200,8 @@ def _settings(found: Any) -> dict[str, Any]:
         attributes["reward"] = e.cost
     if e.pairs:
         attributes["actions"] = 1
+    if estimator.has_intervals and hasattr(estimator, "intervals"):
+        attributes["intervals"] = estimator.intervals  # which are no confidence intervals
     warned, checked = "\n".join(found.warnings), str(found.self_check)
     return attributes | {"retvar": __version__, "self_check": checked, "warnings": warned}
 
@@ -246,6 +253,8 @@ def to_action_values(experience: Any, data: xarray.Dataset) -> xarray.Dataset:
         if column.dims == ("state",) and name not in ("of_state", "action"):
             matrix = _placed(column.values, math.prod(shape), at).reshape(shape)
             columns[str(name)] = (("state", "action"), matrix)
+    import xarray
+
     return xarray.Dataset(columns, coords, data.attrs)
 
 
@@ -297,7 +306,8 @@ def table_rows(data: xarray.Dataset, rows: int) -> TableRows:
     if unit == "region" or order.size > rows:  # the most visited first, of equal visits by label
         order = order[np.argsort(-visits[order], kind="stable")]
     shown = order[:rows]
-    level = [f"{100 * data.attrs['level']:.4g}%"] if "value_low" in data else []
+    percent = f"{100 * data.attrs['level']:.4g}%"
+    level = [data.attrs.get("intervals", percent)] if "value_low" in data else []
     shapes = [name for name in SHAPES.values() if name in data]
     lines = [[head, "visits", "value", *level, "std", *level, *shapes]]
     for i in shown:
@@ -356,6 +366,7 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     ratios = f"{number(a['largest_ratio'])}; the effective sample size is "
     ratios += count(round(size), "transition")
     kept = counts.where_missing if counts.missing_rewards else ""
+    sums = "costs" if a.get("reward") else "rewards"
     outside = count(a["out_of_bounds"], "observation") if a["out_of_bounds"] else ""
     heading = [
         f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, {kinds.get(by, method)}",
@@ -368,7 +379,7 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         ("return intervals: {}", "" if limits.endswith("not observed") else limits),
         ("importance ratios: the largest is {}", ratios if weighted else ""),
         ("left out: {}", reasons(counts.rejected)),
-        ("rewards are missing: {}", "" if kept in a["warnings"] else kept),
+        (f"{sums} are missing: {{}}", "" if kept in a["warnings"] else kept),
         ("truncated without a flag: {}", reasons(counts.unmarked_ends)),
         *(("WARNING: {}", each) for each in a["warnings"].splitlines()),
         ("{} outside the bounds: clipped to them", outside),

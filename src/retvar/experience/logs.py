@@ -51,10 +51,14 @@ class Log:
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
         self.keys = [name for name in ("entity", "time") if getattr(self.roles, name)]
         self._cast()
-        self._judge_and_sort()
-        if self.roles.time:
-            self._count_duplicates()
-        return self._link()
+        self._judge()
+        rows = "judged" if self._in_order() else self._sort()
+        good = self._count_left_out(rows)
+        found = self._link(rows)
+        differ = self.work.one(f"SELECT count(*) FILTER (differs) FROM {found.in_database()[1]}")
+        self.counts.rejected += Counter({NO_NEXT: good - len(found)})
+        self.counts.unmarked_ends += Counter({MISMATCH: differ})
+        return found
 
     def entities(self) -> list[int]:
         """A number for each entity whose rows are linked, which is equal in all pieces of a log."""
@@ -68,23 +72,25 @@ class Log:
     # -------------------------------------------------------------- cast
 
     def _cast(self) -> None:
-        """Cast every column to the type of its role.
+        """Cast every column to the type of its role: a view, or a table of what is read once.
 
-        Rows have even numbers; a line that is no row stands before the row that follows it.
+        Rows have even numbers; a line that is no row has the odd one before the row that follows.
         """
-        columns = ", ".join(f"{sql} AS {name}" for name, sql in self._columns().items())
+        casts, parts = self._columns(), self.table.parts
+        kind = "TABLE" if self.table.text or len(parts) > 1 else "VIEW"
         self.starts: list[int] = []  # rows before each file
         self.torn, first = 0, 0
         torn_lines(self.work)  # forget those of a first look
-        for file, part in enumerate(self.table.parts):  # the order of a union is not theirs
-            start = "INSERT INTO rows" if file else "CREATE OR REPLACE TEMP TABLE rows AS"
-            self.work.execute(
-                f"{start} SELECT 2 * (row_number() OVER () - 1 + {first}) AS n, "
-                f"{file}::UINTEGER AS file, false AS torn, {columns} FROM {part}"
-            )
+        for file, part in enumerate(parts):  # the order of a union is not theirs
+            start = "INSERT INTO rows" if file else f"CREATE OR REPLACE TEMP {kind} rows AS"
+            columns = {"n": f"2 * (row_number() OVER () - 1 + {first})", **casts}
+            columns |= {"file": f"{file}::USMALLINT"} if len(parts) > 1 else {}
+            named = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+            self.work.execute(f"{start} SELECT {named} FROM {part}")
             lines = np.array(torn_lines(self.work), dtype=np.int64)
-            before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
-            self.work.insert("INSERT INTO rows (n, torn)", {"n": before}, "n, true")
+            if lines.size:
+                before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
+                self.work.insert("INSERT INTO rows (n)", {"n": before})
             self.starts.append(first)
             self.torn += lines.size
             first = self.work.one("SELECT count(*) FROM rows") - self.torn
@@ -106,7 +112,6 @@ class Log:
             numbers |= {column: columns[name]} if cast in ("number", "time") else {}
         if r.kind != "label":
             numbers |= {name: t.sql(name).number for name in (*r.state, *r.next_state)}
-        columns |= dict.fromkeys(self.after, "NULL")
         for names, states in ((self.states, r.state), (self.after, r.next_state)):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
@@ -115,7 +120,8 @@ class Log:
         self.texts = [x for x in numbers if t.kind(x) == "text"]
         if self.texts:  # the number of the column whose text cannot be read
             columns["unreadable"] = _case(
-                f"{numbers[x]} IS NULL AND lower({t.sql(x).text}) NOT IN {ABSENT}"
+                f"CASE WHEN {numbers[x]} IS NULL THEN "
+                f"NOT list_contains({ABSENT}, lower({t.sql(x).text})) END"
                 for x in self.texts
             )
         return columns
@@ -131,7 +137,7 @@ class Log:
         most = (self.roles.states or MOST_STATES) - 1
         return [f"CASE WHEN {value} BETWEEN 0 AND {most} THEN {value}::INTEGER END"]
 
-    # -------------------------------------------------------------- judge and sort
+    # -------------------------------------------------------------- judge
 
     def _checks(self) -> list[tuple[str, str, str, str]]:
         """Conditions, the most important first; a row is counted under the first that holds.
@@ -140,19 +146,17 @@ class Log:
         """
         r, b, named = self.roles, self.roles.behaviour, self.named
         refused = "" if self.on_error else UNREADABLE
-        found = [("torn", "wrong number of fields", r.reward, "")]
+        found = [("n % 2 <> 0", "wrong number of fields", r.reward, "")]
         for k, name in enumerate(self.texts):
             what = "time" if name == r.time else "number"
             found.append((f"unreadable = {k}", f"{name} is no {what}", name, refused))
         if b:
-            ratio = "target / behaviour"
-            never = f"target IS NOT NULL AND (behaviour = 0 OR NOT isfinite({ratio}))"
             small = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
             found += [
                 ("behaviour NOT BETWEEN 0 AND 1", "", b, PROBABILITY),
                 ("target NOT BETWEEN 0 AND 1", "", r.target or b, PROBABILITY),
-                (never, "", b, NEVER),
-                (f"{ratio} > {LARGEST_RATIO!r}", small, b, ""),
+                ("target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(rho))", "", b, NEVER),
+                (f"rho > {LARGEST_RATIO!r}", small, b, ""),
             ]
         for name, column in named.items():
             holds, (least, most) = HOLDS[_role(name).holds], _role(name).bounds
@@ -171,29 +175,18 @@ class Log:
             found.append(("target IS NULL", "the target policy has no probability", b, ""))
         return found
 
-    def _judge_and_sort(self) -> None:
-        """Say why a row cannot be used, and count it; order rows by entity and time."""
-        r, source, checks = self.roles, "rows", self._checks()
+    def _judge(self) -> None:
+        """Say of each row, as `why`, which check it fails first."""
+        self.checks, source = self._checks(), "rows"
         if self.policy is not None:
             self._ask(self.policy)
             source += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
-        order = ", ".join([*self.keys, "n"]) if self.keys or self.policy or self.torn else ""
-        if r.entity:
-            self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
-            if not r.time and self.work.one("SELECT count(*) > count(entity) FROM rows"):
-                order = "last_value(entity IGNORE NULLS) OVER (ORDER BY n), n"  # of the row before
-        ratio = ", target / behaviour AS rho" if r.behaviour else ""
-        why = _case(where for where, *_ in checks)
+        ratio = ", target / behaviour AS rho" if self.roles.behaviour else ""
+        why = _case(where for where, *_ in self.checks)
         self.work.execute(
-            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT *, {why} AS why{ratio} FROM {source} "
-            + f"ORDER BY {order}" * bool(order)
+            f"CREATE OR REPLACE TEMP VIEW judged AS SELECT *, {why} AS why "
+            f"FROM (SELECT *{ratio} FROM {source})"
         )
-        self.work.execute("DROP TABLE rows")
-        found = self.work.all(
-            "SELECT why, count(*), min(n) FROM sorted WHERE why IS NOT NULL GROUP BY why ORDER BY 3"
-        )
-        for why, times, n in found:
-            self._leave_out(checks[why], f"FROM sorted WHERE why = {why}", times, n)
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
@@ -216,6 +209,18 @@ class Log:
                     self.counts.taken[compared(s), compared(a)] += times
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
+
+    def _count_left_out(self, rows: str) -> int:
+        """Count rows that cannot be used, by reason; return the number of the others."""
+        good, bad = self.work.all(f"SELECT count(*) - count(why), count(why) FROM {rows}")[0]
+        if bad:
+            found = self.work.all(
+                f"SELECT why, count(*), min(n) AS n FROM {rows} WHERE why IS NOT NULL "
+                "GROUP BY why ORDER BY n"
+            )
+            for why, times, n in found:
+                self._leave_out(self.checks[why], f"FROM {rows} WHERE why = {why}", times, n)
+        return int(good)
 
     def _leave_out(self, check: Any, rows: str, times: int, n: int) -> None:
         """Count rows that are left out; refuse what is impossible or cannot be read."""
@@ -245,6 +250,37 @@ class Log:
         name = self.table.files[file] if self.table.files else self.table.name
         return f"{name}, row {row + 1:,}: {column}", self.work.one(query)
 
+    # -------------------------------------------------------------- sort
+
+    def _in_order(self) -> bool:
+        """Whether rows come entity by entity, and by times that differ; count entities."""
+        if self.roles.entity:
+            self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
+        if self.torn or self.policy or not self.keys:
+            return not (self.torn or self.policy)
+        before = ", ".join(f"lag({key}) OVER () AS last_{key}" for key in self.keys)
+        follows = "time > last_time" if self.roles.time else "entity >= last_entity"
+        if len(self.keys) == 2:
+            follows = f"entity > last_entity OR (entity = last_entity AND {follows})"
+        known = " AND ".join(f"{key} IS NOT NULL" for key in self.keys)
+        query = f"SELECT bool_and({known} AND coalesce({follows}, n = 0)) FROM"
+        return bool(
+            self.work.one(f"{query} (SELECT n, {', '.join(self.keys)}, {before} FROM rows)")
+        )
+
+    def _sort(self) -> str:
+        """A table of the rows by entity and time; without duplicates."""
+        order = ", ".join([*self.keys, "n"])
+        unknown = "SELECT count(*) > count(entity) FROM rows"
+        if self.keys == ["entity"] and self.work.one(unknown):  # these are of the row before
+            order = "last_value(entity IGNORE NULLS) OVER (ORDER BY n), n"
+        self.work.execute(
+            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT * FROM judged ORDER BY {order}"
+        )
+        if self.roles.time:
+            self._count_duplicates()
+        return "sorted"
+
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
         same, after = (
@@ -266,7 +302,7 @@ class Log:
 
     # -------------------------------------------------------------- link
 
-    def _link(self) -> Moves:
+    def _link(self, rows: str) -> Moves:
         """Give each row the state of the next one, where that goes on from it.
 
         An episode is cut where the next row is of another one, is left out, or has another state
@@ -276,16 +312,16 @@ class Log:
         r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
         codes: dict[str, str] = {}
         if r.kind == "label":
-            codes |= self._numbered(self.labels, r.state, "s0", *["z0"] * bool(r.next_state))
+            codes |= self._numbered(rows, self.labels, r.state, "s0", *["z0"] * bool(r.next_state))
         if self.acting:
-            codes |= self._numbered(self.actions, [r.action], "action")
+            codes |= self._numbered(rows, self.actions, [r.action], "action")
         coded = f"REPLACE ({', '.join(f'{sql} AS {name}' for name, sql in codes.items())})"
+        unknown = "" if r.next_state else "".join(f", NULL AS {z}" for z in self.after)
         near = [name for name in ("entity", "episode") if getattr(r, name)]
-        near += ["file"] * (not (r.entity or r.time))
-        same = " AND ".join(
-            ["lead(n) OVER () IS NOT NULL", *(f"lead({x}) OVER () = {x}" for x in near)]
-        )
-        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
+        near += ["file"] * (not (r.entity or r.time) and len(self.table.parts) > 1)
+        same = " AND ".join(f"lead({x}) OVER () = {x}" for x in near)
+        same = same or "lead(n) OVER () IS NOT NULL"
+        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs if r.next_state)
         follows = "CASE WHEN same AND NOT truncated THEN lead({}) OVER () END"
         after = [f"coalesce({z}, {follows.format(s)}) AS {z}" for s, z in pairs]
         gone = f"NOT terminated AND ({_any_null(self.after)})"
@@ -305,10 +341,10 @@ class Log:
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
-            coded AS (SELECT * {coded * bool(codes)} FROM sorted
+            coded AS (SELECT * {coded * bool(codes)}{unknown} FROM {rows}
                       {"WHERE time IS NOT NULL" * bool(r.time)}),
             ahead AS (SELECT *, coalesce({same}, false) AS same,
-                      coalesce({differ}, false) AS differ FROM coded),
+                      coalesce({differ or "false"}, false) AS differ FROM coded),
             linked AS (SELECT * REPLACE ({", ".join(after)}) FROM ahead),
             kept AS (SELECT *, {gone} AND NOT {self.acting} AS dropped FROM linked),
             marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
@@ -317,23 +353,20 @@ class Log:
             differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
             FROM marked WHERE why IS NULL AND NOT dropped"""
         )
-        found = Moves(self.work, name, widths)
-        lost = self.work.one("SELECT count(*) FROM sorted WHERE why IS NULL") - len(found)
-        times = self.work.one(f"SELECT count(*) FILTER (differs) FROM {name}")
-        self.work.execute("DROP TABLE sorted")
-        self.counts.rejected += Counter({NO_NEXT: lost})
-        self.counts.unmarked_ends += Counter({MISMATCH: times})
-        return found
+        self.work.execute("DROP TABLE IF EXISTS sorted")
+        return Moves(self.work, name, widths)
 
-    def _numbered(self, labels: list[Any], given: list[str], *names: str) -> dict[str, str]:
+    def _numbered(
+        self, rows: str, labels: list[Any], given: list[str], *names: str
+    ) -> dict[str, str]:
         """SQL for labels as numbers, in the order of their appearance.
 
         They are those in a column and, of rows that are no end, in the next. `labels` of an earlier
         log keep their numbers; new ones are added.
         """
-        query = f"SELECT {names[0]} AS x, n AS k FROM sorted"
+        query = f"SELECT {names[0]} AS x, n AS k FROM {rows}"
         if len(names) > 1:
-            query += f" UNION ALL SELECT {names[1]}, n + 1 FROM sorted WHERE terminated IS NOT true"
+            query += f" UNION ALL SELECT {names[1]}, n + 1 FROM {rows} WHERE terminated IS NOT true"
         query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
         found = {label: f"{BETWEEN}{k}" for k, label in enumerate(labels)}
         found |= {self._label(x, given): x for (x,) in self.work.all(query)}

@@ -155,13 +155,12 @@ class Moves:
         self._rows += rows
         self._table = ""
 
-    @property
-    def trajectories(self) -> int:
-        """How many there are: each ends in one row."""
+    def count(self, condition: str = "terminated OR truncated") -> int:
+        """Rows with a condition; by default trajectories, of which each ends in one row."""
         if not len(self):
             return 0
         work, table = self.in_database()
-        return int(work.one(f"SELECT count(*) FROM {table} WHERE terminated OR truncated"))
+        return int(work.one(f"SELECT count(*) FROM {table} WHERE {condition}"))
 
     def in_database(self) -> tuple[Workspace, str]:
         """The database and the table, in order; the last row of each stream is truncated.

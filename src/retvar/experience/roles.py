@@ -27,7 +27,7 @@ class Holds(NamedTuple):
 
 
 WHEN = "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say day_first=True"
-TRUTHS = "true and false, or 0 and 1; write 0 in place of blanks"
+TRUTHS = "true and false, yes and no, or 1 and 0; write 0 in place of blanks"
 FINITE = "{0} IS NULL OR NOT isfinite({0})"
 HOLDS = {
     "number": Holds("number", FINITE, "is missing or not finite", "numbers"),

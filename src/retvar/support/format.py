@@ -102,13 +102,6 @@ def digits(value: float, significant: int = 4) -> str:
     return f"{value:.{places}f}"
 
 
-def z_text(z: float) -> str:
-    """Format a z-score with its sign; NaN and ∞ as a dash."""
-    if not math.isfinite(z):
-        return "–"
-    return f"{z:+.1f}".replace("-", "−") if z else "0.0"
-
-
 def listed(names: Iterable[object], most: int = 5) -> str:
     """List the first names: ``a, b, c and 7 more``."""
     texts = [visible(str(name)) for name in names]
