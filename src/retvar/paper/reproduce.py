@@ -189,12 +189,11 @@ class _Job:
         self.progress.start(work + DRAWING * len(experiments))
         outcomes = []
         for number, experiment in enumerate(experiments, 1):
-            self.progress.start_part(experiment.id)
             outcome, line = self._run_one(experiment)
             outcomes.append(outcome)
             self.done += DRAWING
             self.progress.advance(self.done)
-            self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+            self.progress.note(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
         return tuple(outcomes)
 
     def _path(self, simulation: Simulation) -> Path:
