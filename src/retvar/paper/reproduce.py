@@ -21,14 +21,7 @@ from filelock import FileLock, Timeout
 from retvar import plots, web
 from retvar.paper.declarations import COLUMNS, Claim, Experiment, Finding, Simulation, table_row
 from retvar.paper.experiments import all_experiments
-from retvar.paper.outcome import (
-    SOURCES,
-    CheckedClaim,
-    DrawnFigure,
-    Outcome,
-    Reproduction,
-    Request,
-)
+from retvar.paper.outcome import SOURCES, CheckedClaim, DrawnFigure, Outcome, Reproduction, Request
 from retvar.paper.selection import load_experiments, restrict, select
 from retvar.paper.sentences import CLOSELY
 from retvar.paper.settings import describe_settings
