@@ -39,13 +39,6 @@ with app.setup:
         "Risk against return",
     )
     MOST_STATES = 6  # of MDPs whose exact curves come while one waits
-    BETS = [
-        ("table", "bet", "end", 0.5, 2.2),
-        ("table", "bet", "end", 0.5, 0.0),
-        ("table", "half", "end", 0.5, 1.5),
-        ("table", "half", "end", 0.5, 0.6),
-        ("table", "pass", "end", 1.0, 1.0),
-    ]
     WORLDS = {
         "FrozenLake": ("FrozenLake-v1", {}),
         "FrozenLake, not slippery": ("FrozenLake-v1", {"is_slippery": False}),
@@ -114,6 +107,11 @@ def discount(mdp, name):
 @app.function(hide_code=True)
 def problem(name, own, gamma=None, lam=None):
     """An MDP with its own γ and λ or with others, and the Python that makes it."""
+    if name in WORLDS:
+        env, options = WORLDS[name]
+        given = {"gamma": 0.95 if gamma is None else gamma, **options}
+        code = ", ".join([f'"{env}"', *(f"{key}={value!r}" for key, value in given.items())])
+        return rv.MDP.from_gymnasium(env, **given), f"mdp = rv.MDP.from_gymnasium({code})"
     mdp, code = own if name == OWN else (rv.domains.find(name), f'rv.domains.find("{name}")')
     if gamma is not None and np.any(mdp.edges.gamma[mdp.edges.next_state != END] != gamma):
         mdp, code = mdp.replace(gamma=gamma), f"{code}.replace(gamma={gamma!r})"
@@ -528,21 +526,19 @@ def _(tab, walking, world):
     mo.stop(tab.value != VIEWS[3])
     _env, _options = WORLDS[world.value]
     walk_given = {"env": _env, "options": _options, **walking.value}
-    walk_mdp = rv.MDP.from_gymnasium(_env, gamma=walk_given["gamma"], **_options)
+    walk_mdp, walk_made = problem(world.value, None, walk_given["gamma"])
     walk_found, walk_exact = walk(walk_mdp, **walk_given)
-    return walk_exact, walk_found, walk_given
+    return walk_exact, walk_found, walk_given, walk_made
 
 
 @app.cell(hide_code=True)
-def _(walk_exact, walk_found, walk_given, walking, world):
+def _(walk_exact, walk_found, walk_given, walk_made, walking, world):
     _data, _visits = walk_found.data, walk_found.data.visits.values
     _errors = []
     for _what in ("value", "std"):
         _off = _data[_what].values - np.asarray(getattr(walk_exact, _what))
         _known = np.isfinite(_off)
         _errors.append(cell(np.sqrt(np.average(_off[_known] ** 2, weights=_visits[_known]))))
-    _more = "".join(f", {k}={v!r}" for k, v in walk_given["options"].items())
-    _env, _gamma = walk_given["env"], walk_given["gamma"]
     page(
         [world, *walking.elements.values()],
         [f"{walk_given['steps']:,} steps, {int((_visits > 0).sum())} cells seen. Typical error, "
@@ -552,8 +548,7 @@ def _(walk_exact, walk_found, walk_given, walking, world):
         [drawing(rv.plots.estimate_maps(_data)), drawing(rv.plots.solution(walk_exact))],
         ["", "value", "std"],
         [["error", *_errors]],
-        python_of(walk, f'mdp = rv.MDP.from_gymnasium("{_env}", gamma={_gamma!r}{_more})',
-                  policy_of, **walk_given),
+        python_of(walk, walk_made, policy_of, **walk_given),
     )  # fmt: skip
     return
 
@@ -569,27 +564,10 @@ def search(mdp, scales):
     return rv.frontier(mdp, penalties=[float(f"{scale / std:.2g}") for scale in scales])
 
 
-@app.function(hide_code=True)
-def risky(name, own):
-    """An MDP with a choice between calm and risk, and the Python that makes it."""
-    if name == "a bet":
-        return rv.MDP.from_edges(
-            BETS, gamma=1.0, name=name
-        ), f"mdp = rv.MDP.from_edges({BETS}, gamma=1.0)"
-    if name in WORLDS:
-        env, options = WORLDS[name]
-        more = "".join(f", {key}={value!r}" for key, value in options.items())
-        return (
-            rv.MDP.from_gymnasium(env, gamma=0.95, **options),
-            f'mdp = rv.MDP.from_gymnasium("{env}", gamma=0.95{more})',
-        )
-    return problem(name, own)
-
-
 @app.cell(hide_code=True)
 def _():
     risk_domain = mo.ui.dropdown(
-        ["windy-cliff", "FrozenLake", "CliffWalking, slippery", "a bet", OWN],
+        ["windy-cliff", "FrozenLake", "CliffWalking, slippery", OWN],
         "windy-cliff",
         label="domain",
     )
@@ -599,7 +577,7 @@ def _():
 @app.cell
 def _(own, risk_domain, tab):
     mo.stop(tab.value != VIEWS[4])
-    risk_mdp, risk_made = risky(risk_domain.value, own)
+    risk_mdp, risk_made = problem(risk_domain.value, own)
     scales = [0.0, 0.05, 0.12, 0.25, 0.5, 1.0, 2.0, 5.0, 12.0]
     found = search(risk_mdp, scales)
     penalty = slider("penalty c", 0.0, [point.penalty for point in found])
