@@ -137,6 +137,7 @@ class Critic(OwnDiscounts):
     """
 
     by = "deep"
+    intervals = "disagreement of networks"  #: what they are, as no held-out return calibrates them
     bootstrap_samples = 0
 
     def __init__(
@@ -170,9 +171,9 @@ class Critic(OwnDiscounts):
     def interval(
         self, obs: Any = None, what: str = "value", *, states: Any = None, level: float = 0.9
     ) -> tuple[Any, Any]:
-        """Lower and upper end of an interval for value, variance or std: mean ± t × std of members.
+        """Disagreement of networks about value, variance or std: mean ± t × std of members.
 
-        It says how far the networks may be wrong, given the data, not where returns will fall.
+        They may agree and be wrong: it is no confidence interval, and not where returns will fall.
         """
         level, obs = arguments.level("level", level), states if obs is None else obs
         members, found = self._members(obs, what)

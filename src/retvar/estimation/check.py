@@ -129,7 +129,8 @@ class Check(Shown):
         """The verdicts as text; of places all that is known, or only that some disagree."""
         if self.value is None:
             return [self.reason]
-        lines, wrong = [f"value {self.value}", f"std {self.std}"], self.worst()
+        lines = [f"{what} {self._words(what)}" for what in ("value", "std")]
+        wrong = self.worst()
         if self.places and (wrong or whole):
             parts = (f"{n:,} {SHORT[kind]}" for kind, n in sorted(self._kinds.items()))
             lines.append(f"of {count(len(self.places), self.kind_of_place)} {', '.join(parts)}")
@@ -138,6 +139,12 @@ class Check(Shown):
                 f"{self.lacking:.0%} of each return was cut off and is the estimate itself"
             )
         return lines + [f"  {place.name}: {place.words}" for place in wrong if whole]
+
+    def _words(self, what: str) -> str:
+        """The verdict on value or std; of observations it agrees on the whole, not everywhere."""
+        verdict = getattr(self, what)
+        agrees = verdict.kind == AGREES and self.kind_of_place == "region"
+        return str(verdict).replace(AGREES, f"{AGREES} on the whole") if agrees else str(verdict)
 
     def __str__(self) -> str:
         return "; ".join(self._lines(whole=False))
@@ -150,8 +157,8 @@ class Check(Shown):
         """JSON data."""
         return {
             "verdict": self.kind,
-            "value": str(self.value or self.reason),
-            "std": str(self.std or self.reason),
+            "value": self._words("value") if self.value else self.reason,
+            "std": self._words("std") if self.std else self.reason,
             "returns": 0 if self.value is None else self.value.returns,
             "places": len(self.places),
             "places_agree": self._kinds[AGREES],

@@ -229,9 +229,7 @@ class Empirical:
 
     def law(self, level: float) -> LawEstimate:
         """The law of the return from every state."""
-        law, points, draws = self._laws
-        costs = bool(self.experience.cost)
-        return LawEstimate(law, level, self.found, points, draws, costs)
+        return replace(self._law, level=level)
 
     def check(self, state: int) -> int:
         """The state, if it has an estimate."""
@@ -263,7 +261,7 @@ class Empirical:
         return solution, list(_draws(solution, rows, FEWEST_DRAWS))
 
     @cached_property
-    def _laws(self) -> tuple[Law, Array, Array]:
+    def _law(self) -> LawEstimate:
         """The law of every state; and those of draws, on coarser grids."""
         rows = self._by_reward()
         solution = self._solved(rows)
@@ -275,7 +273,8 @@ class Empirical:
         most = BUDGET / (times * POINTS * rows.state.size)
         count = int(min(max(most, 16), HORIZONS * horizon + 8))
         drawn = [_law_of_draw(law, draw, points, count) for draw in _draws(solution, rows, times)]
-        return law, points + solution.mean[:, None], np.array(drawn)
+        returns, costs = points + solution.mean[:, None], bool(self.experience.cost)
+        return LawEstimate(law, math.nan, self.found, returns, np.array(drawn), costs)
 
     # ------------------------------------------------------------------ rows
 

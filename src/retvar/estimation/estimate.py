@@ -412,7 +412,8 @@ def estimate(
     features
         For observations, one family in place of a mixture: ``"tiles"``, ``"fourier"``,
         ``"polynomial"``, or :mod:`retvar.td.features`; or a list of ``"tiles"``, ``"waves"``,
-        ``"neighbours"``, features, and objects with ``fit`` and ``predict``, to be mixed.
+        ``"neighbours"``, ``"deep"``, features, and objects with ``fit`` and ``predict``, to be
+        mixed. ``"deep"`` alone adds networks (:class:`retvar.deep.Networks`) to the mixture.
     bootstrap_samples, level, seed
         Of the intervals: number of bootstrap samples (``by="td"``; default 100), confidence level,
         seed.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from retvar.estimation.bases import Base, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.return_intervals import Calibration
-from retvar.estimation.settings import NAMES
+from retvar.estimation.settings import DEEP, NAMES, networks
 from retvar.estimation.stack import Place, Stack
 from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.moves import Moves
@@ -35,8 +35,8 @@ TOO_NARROW = "with one family of features intervals of the value are too narrow 
 class ObservationEstimator(LeastSquaresEstimator):
     """Value, variance and std of observations, by a stack of `bases`.
 
-    Of these "tiles" (or other `features`), "waves" and "neighbours" are known by name; others are
-    objects with ``fit`` and ``predict``, see :class:`retvar.estimation.bases.Base`.
+    Of these "tiles" (or other `features`), "waves", "neighbours" and "deep" are known by name;
+    others are objects with ``fit`` and ``predict``, see :class:`retvar.estimation.bases.Base`.
     """
 
     file_kind = "least_squares_features"
@@ -75,7 +75,7 @@ class ObservationEstimator(LeastSquaresEstimator):
         known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()
         for k, base in enumerate(self.bases, start=1):
             if isinstance(base, str):
-                bases[base] = known[base]
+                bases[base] = networks() if base == DEEP else known[base]
             else:
                 bases[f"{type(base).__name__} ({k})"] = base
         return Stack(log, bases)

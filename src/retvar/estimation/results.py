@@ -199,6 +199,8 @@ def _settings(found: Any) -> dict[str, Any]:
         attributes["reward"] = e.cost
     if e.pairs:
         attributes["actions"] = 1
+    if estimator.has_intervals and hasattr(estimator, "intervals"):
+        attributes["intervals"] = estimator.intervals  # which are no confidence intervals
     warned, checked = "\n".join(found.warnings), str(found.self_check)
     return attributes | {"retvar": __version__, "self_check": checked, "warnings": warned}
 
@@ -299,7 +301,8 @@ def table_rows(data: xarray.Dataset, rows: int = 20) -> TableRows:
     if unit == "region" or order.size > rows:  # the most visited first, of equal visits by label
         order = order[np.argsort(-visits[order], kind="stable")]
     shown = order[:rows]
-    level = [f"{100 * data.attrs['level']:.4g}%"] if "value_low" in data else []
+    percent = f"{100 * data.attrs['level']:.4g}%"
+    level = [data.attrs.get("intervals", percent)] if "value_low" in data else []
     shapes = [name for name in SHAPES.values() if name in data]
     lines = [[head, "visits", "value", *level, "std", *level, *shapes]]
     for i in shown:

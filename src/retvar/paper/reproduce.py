@@ -21,14 +21,7 @@ from filelock import FileLock, Timeout
 from retvar import plots, web
 from retvar.paper.declarations import COLUMNS, Claim, Experiment, Finding, Simulation, table_row
 from retvar.paper.experiments import all_experiments
-from retvar.paper.outcome import (
-    SOURCES,
-    CheckedClaim,
-    DrawnFigure,
-    Outcome,
-    Reproduction,
-    Request,
-)
+from retvar.paper.outcome import SOURCES, CheckedClaim, DrawnFigure, Outcome, Reproduction, Request
 from retvar.paper.selection import load_experiments, restrict, select
 from retvar.paper.sentences import CLOSELY
 from retvar.paper.settings import describe_settings
@@ -189,12 +182,11 @@ class _Job:
         self.progress.start(work + DRAWING * len(experiments))
         outcomes = []
         for number, experiment in enumerate(experiments, 1):
-            self.progress.start_part(experiment.id)
             outcome, line = self._run_one(experiment)
             outcomes.append(outcome)
             self.done += DRAWING
             self.progress.advance(self.done)
-            self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+            self.progress.note(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
         return tuple(outcomes)
 
     def _path(self, simulation: Simulation) -> Path:

@@ -178,7 +178,7 @@ def _table_note(
     elif unit == "region":
         parts = [f"The {count(shown, 'most visited region')}"]
     parts.append("std is the standard deviation of the return")
-    if "value_low" in data:
+    if "value_low" in data and "intervals" not in data.attrs:
         level = f"{100 * data.attrs['level']:.4g}%"
         parts.append(f"{level}: the confidence interval of the column before it")
     return ". ".join([*parts, "A click on a heading sorts."])
