@@ -69,8 +69,9 @@ class Estimate(Shown):
     @property
     def monitor(self) -> Monitor:
         """Visits, and observed returns with the values that were found: a second reading."""
-        moves, self._unmonitored = self._unmonitored, Moves()
-        self._monitor.read(self.estimator, moves)
+        with uninterrupted():
+            moves, self._unmonitored = self._unmonitored, Moves()
+            self._monitor.read(self.estimator, moves)
         return self._monitor
 
     @property
@@ -466,8 +467,12 @@ def estimate(
         from retvar.estimation.cluster import learn_on_cluster
 
         learn_on_cluster(found, cluster, workers, progress)
-    for each in found.warnings:
-        log.warning("%s: %s", experience.name, each)
+    try:
+        for each in found.warnings:  # which need the fit
+            log.warning("%s: %s", experience.name, each)
+    except KeyboardInterrupt as error:
+        error.estimate = found  # type: ignore[attr-defined]
+        raise
     return found
 
 

@@ -191,7 +191,7 @@ def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
     names = *NAMES, DEEP
     known = isinstance(own, Features) or (isinstance(own, str) and own in FAMILIES)
     if not (known and all(x in names if isinstance(x, str) else _is_base(x) for x in bases)):
-        families, more = (", ".join(map(repr, x)) for x in ([*FAMILIES, DEEP], names[1:]))
+        families, more = (", ".join(map(repr, x)) for x in ([*FAMILIES, DEEP], NAMES[1:]))
         remedy = f"must be {families}, rv.features, or a list of these, {more} and bases"
         raise InputError("features", literal(given), remedy)
     if DEEP in bases:

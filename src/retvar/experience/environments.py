@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,17 +42,16 @@ def from_gymnasium(
 ) -> Experience:
     """Roll out a policy in an environment, for so many steps or episodes.
 
-    Several environments, as copies, a list or a vector environment in any autoreset mode, are
-    interleaved: the first transition of each, the second of each, …, each with the number of its
-    environment as ``stream`` and a seed of its own. Truncation is not termination; the last
-    transition of each environment is marked truncated if its episode was not over. A reward or an
-    observation that is not finite is an error, which comes after the transitions before it.
+    Several environments are interleaved: the first transition of each, the second of each, …, with
+    the number of the environment as ``stream``. Truncation is not termination; the last transition
+    of each environment is marked truncated if its episode was not over. A reward or an observation
+    that is not finite is an error, which comes after the transitions before it.
 
     Parameters
     ----------
     env
-        An id (`options` then go to ``gymnasium.make``), a ``gymnasium.Env``, a vector environment,
-        a list of single environments, or a function that makes one.
+        An id (`options` then go to ``gymnasium.make``), a ``gymnasium.Env``, a vector environment
+        in any autoreset mode, a list of single environments, or a function that makes one.
     policy
         ``"random"``; an array of actions [state] or of probabilities [state, action]; a
         :class:`retvar.Policy`; a function of a single observation; or an object with
@@ -118,13 +117,11 @@ def opened(env: Any, copies: int | None, options: dict[str, Any]) -> Iterator[li
     if copies is not None and not made:
         raise InputError("envs", copies, "needs an id, or a function that makes an environment")
     found = [] if made else list(env) if isinstance(env, list | tuple) else [env]
-    try:
+    with ExitStack() as after:
         while made and len(found) < number:
             found.append(env() if callable(env) else _made(env, options))
+            after.callback(found[-1].close)
         yield found
-    finally:
-        for each in found if made else ():
-            each.close()
 
 
 def _made(name: str, options: dict[str, Any]) -> Any:

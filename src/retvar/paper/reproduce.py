@@ -31,7 +31,7 @@ from retvar.support import arguments, cache
 from retvar.support.cache import code_digest
 from retvar.support.errors import InputError
 from retvar.support.files import is_temporary, kind_of, unwritable, write_text
-from retvar.support.format import digits, duration, listed, minus
+from retvar.support.format import duration, listed, minus, number
 from retvar.support.progress import Progress
 from retvar.td.networks import label_of
 
@@ -138,7 +138,7 @@ def _templates() -> jinja2.Environment:
         "describe_settings": describe_settings, "versions": web.versions,
     }  # fmt: skip
     environment.filters |= {
-        "digits": digits, "duration": duration, "finite": math.isfinite, "minus": minus,
+        "duration": duration, "finite": math.isfinite, "minus": minus, "number": number,
         "sentence_anchor": lambda key: web.anchor("sentence", key),
     }  # fmt: skip
     return environment
@@ -181,12 +181,12 @@ class _Job:
         work = sum(map(_expected, self.missing.values()))
         self.progress.start(work + DRAWING * len(experiments))
         outcomes = []
-        for number, experiment in enumerate(experiments, 1):
+        for k, experiment in enumerate(experiments, 1):
             outcome, line = self._run_one(experiment)
             outcomes.append(outcome)
             self.done += DRAWING
             self.progress.advance(self.done)
-            self.progress.note(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+            self.progress.note(f"[{k}/{len(experiments)}] {experiment.id}: {line}")
         return tuple(outcomes)
 
     def _path(self, simulation: Simulation) -> Path:
