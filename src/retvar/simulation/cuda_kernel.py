@@ -40,10 +40,10 @@ FEWEST_LANES = 400  # on a multiprocessor; with fewer, weights are in global mem
 MOST_EDGES = 64  # of the stream in shared memory
 THREADS = 128  # of a block, at most
 WARP = 32
-FAR_GROUP = 8  # threads of a group whose weights are in global memory …
-FAR_FIELDS = 21  # … and numbers of a state's row in each: many loads at a time
-FAR_THREADS = 64  # … and threads of a block
-REGISTERS = {1: 80, 2: 168}  # of a thread, at most, by lanes, where weights are in shared memory
+FAR_GROUP = 8  # threads of a group whose weights are in global memory, at most …
+FAR_NUMBERS = 42  # … and numbers of weights that each has in registers: many loads at a time
+REGISTERS = {1: 80, 2: 168}  # of a thread, at most, by lanes, where weights are in shared memory:
+# with more fewer threads run, with fewer numbers of a step go to memory
 SPLITS = ((2, 3), (2, 4), (4, 2), (2, 2), (2, 1), (1, 1))  # threads of a group, lanes of a thread
 WINDOW_SPLITS = SPLITS[2:]  # … whose sums in global memory lie side by side
 i4, i8, u4, f8 = np.int32, np.int64, np.uint32, np.float64
@@ -117,20 +117,23 @@ def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
 
 def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: Stream) -> Plan:
     """The plan of `count` lanes whose nodes have so many weights."""
-    n, window = stream.first.size, rec.window > 0
+    n, window, fields = stream.first.size, rec.window > 0, len(fields_of(shape))
+    size = 2 if shape.local else max(sizes) + 1
     group, each = _split(count, WINDOW_SPLITS if window else SPLITS)
     threads = rows = 0
     if shape.local:
-        threads, rows = _in_shared(len(fields_of(shape)) * each, each, sizes[0], window)
+        threads, rows = _in_shared(fields * each, each, sizes[0], window)
     if not rows:
-        group, each, threads = _in_global(shape, count)
+        threads = THREADS // 2 if shape.local else THREADS
+        group = min(FAR_GROUP, 1 << (count - 1).bit_length())
+        most = group * max(1, FAR_NUMBERS // (fields * size))
+        each = -(-count // (-(-count // most) * group))
     if cuda_device.SIMULATED:
         threads = 2 * group
     specs = tuple(spec._replace(alone=each == 1, tabled=True) for spec in shape.specs)
     return Plan(
         shape=shape._replace(specs=specs), group=group, lanes=each, threads=threads, rows=rows,
-        size=2 if shape.local else max(sizes) + 1,
-        edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
+        size=size, edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
         ends=int(stream.next_state.max()) == n, by_step=rec.by_step, window=window,
         counted=window and rows > 0 and int(rec.points[-1]) < 2**31,
         frozen=window and not shape.specs[0].learns, rmse=rec.shares.size > 0,
@@ -139,22 +142,9 @@ def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: 
 
 def _split(count: int, splits: tuple[tuple[int, int], ...]) -> tuple[int, int]:
     """Threads of a group and lanes of a thread: the first split that leaves few lanes idle."""
-
-    def padded(split: tuple[int, int]) -> int:
-        return -(-count // (split[0] * split[1])) * split[0] * split[1]
-
-    fitting = (split for split in splits if padded(split) <= 1.1 * count)
-    return next(fitting, min(splits, key=padded))
-
-
-def _in_global(shape: Shape, count: int) -> tuple[int, int, int]:
-    """Threads of a group, lanes of a thread and threads of a block."""
-    if not shape.local:
-        each = 2 - count % 2 if count < WARP else 2
-        return min(WARP, 1 << (-(-count // each) - 1).bit_length()), each, THREADS
-    group = min(FAR_GROUP, 1 << (count - 1).bit_length())
-    most = group * max(1, FAR_FIELDS // len(fields_of(shape)))
-    return group, -(-count // (-(-count // most) * group)), FAR_THREADS
+    padded = [-(-count // (group * each)) * group * each for group, each in splits]
+    few = [number for number, lanes in enumerate(padded) if lanes <= 1.1 * count]
+    return splits[few[0] if few else int(np.argmin(padded))]
 
 
 def _in_shared(fields: int, lanes: int, weights: int, window: bool) -> tuple[int, int]:
@@ -247,25 +237,22 @@ def fetching(plan: Plan) -> dict[str, Any]:
     SIZE, LANES, GROUP = plan.size, plan.lanes, plan.group
 
     @part
-    def get(line, field, lane, at):
+    def place(field, lane, at):
         if FLAT:
-            return line[(field * LANES + lane) * GROUP + at.place]
-        return line[field, lane, at.place]
+            return (field * LANES + lane) * GROUP + at.place
+        return field, lane, at.place
 
     @part
     def take(cells, to, home, row, at):
         line = home[u(row)]
         for field, lane in PLACES:
-            cells[to, field, lane, 0] = get(line, field, lane, at)
+            cells[to, field, lane, 0] = line[place(field, lane, at)]
 
     @part
     def put(cells, of, home, row, at):
         line = home[u(row)]
         for field, lane in MOVING:
-            if FLAT:
-                line[(field * LANES + lane) * GROUP + at.place] = cells[of, field, lane, 0]
-            else:
-                line[field, lane, at.place] = cells[of, field, lane, 0]
+            line[place(field, lane, at)] = cells[of, field, lane, 0]
 
     @part
     def shift(cells, stays):
@@ -384,7 +371,7 @@ def beginning(plan: Plan) -> Any:
     starts_of = part(eval(f"lambda which, a: {text}"))
 
     @part
-    def begin_thread(cells, home, traces, numbers, last, loaded, launch, gammas, lams, at):
+    def prepare(cells, home, traces, numbers, last, loaded, launch, discounts, at):
         x, a, i = loaded.given, at.first, at.block * THREADS + at.thread
         home[x.starts[0].shape[2] if LOCAL else 0 :, :, :, at.place] = 0.0
         for k in range(NODES):
@@ -396,9 +383,9 @@ def beginning(plan: Plan) -> Any:
         m = make(home, at.place, traces, numbers, last, loaded, launch, i)
         own = make(cells, 0, traces, numbers, last, loaded, launch, i)
         p, which = x.p[:, a : a + SPAN : GROUP], starts_of(x.which, a)
-        return m, own, Given(gammas, lams, p, x.starts, which)
+        return m, own, Given(discounts[0], discounts[1], p, x.starts, which)
 
-    return begin_thread
+    return prepare
 
 
 def viewing(plan: Plan) -> dict[str, Any]:
@@ -436,7 +423,7 @@ def sharing_stream(plan: Plan) -> Any:
     @part
     def share(stream, given, table, indices, at):
         if FAR:
-            return stream, given.gammas, given.lams
+            return stream, (given.gammas, given.lams)
         for s in range(at.thread, stream.first.size, THREADS):
             table[0, s], indices[0, s] = stream.fan[s], u4(stream.first[s])
         for e in range(at.thread, stream.reward.size, THREADS):
@@ -447,7 +434,7 @@ def sharing_stream(plan: Plan) -> Any:
             indices[0], table[0], table[1], indices[1], indices[2], table[2],
             stream.noise, stream.rho, stream.start_threshold, stream.start_other, stream.key,
         )  # fmt: skip
-        return near, table[3], table[4]
+        return near, (table[3], table[4])
 
     return share
 
@@ -509,15 +496,13 @@ def run_threads(stream, launch, loaded, wanted, batch):
     table = cuda.shared.array(TABLE, f8)
     indices = cuda.shared.array(INDICES, u4)
     counts = cuda.shared.array(COUNTS, i4)
-    near, gammas, lams = share(stream, loaded.given, table, indices, at)
+    near, discounts = share(stream, loaded.given, table, indices, at)
     if IN_TABLE:
         cuda.syncthreads()
     if r < launch.runs:
         home = rows if IN_SHARED else launch.lines[u(number)]
         far = rows if IN_SHARED else launch.home[u(number)]
-        m, own, given = begin_thread(
-            cells, far, traces, numbers, last, loaded, launch, gammas, lams, at
-        )
+        m, own, given = prepare(cells, far, traces, numbers, last, loaded, launch, discounts, at)
         wanted, batch = view_wanted(wanted, at), view_batch(batch, at)
         n, points, i = stream.first.size, wanted.points, block * THREADS + thread
         counted = counts[:n, thread] if COUNTED else launch.counted[:, i]
@@ -526,7 +511,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
         begin_run(m, given, r)
         begin(m, wanted, scratch, batch, r)
         meet = cuda.syncthreads if SIMULATED else cuda.syncwarp  # a group is in one warp
-        every, t, sound = period(n), i8(0), not IN_SHARED
+        every, t, sound = period(n), i8(0), LOCAL and not IN_SHARED
         clock = t
         if SHARED_OUT:
             draw(key, other, t, drawn, at)
@@ -538,8 +523,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
             until = points[point]
             take_all(cells, home, x, at)
             while clock < until:
-                if t & (every - 1) == 0 and not (sound and (LOCAL or is_sound(cells))):
-                    sound = False
+                if t & (every - 1) == 0 and not (sound if LOCAL else is_sound(cells)):
                     put_all(cells, home, at)
                     look(m)
                     take_all(cells, home, x, at)
@@ -576,15 +560,16 @@ def run_threads(stream, launch, loaded, wanted, batch):
             if WINDOW and LOCAL and point == points.size - 1:
                 moment(m, wanted, scratch, batch, r, clock)
             put_all(cells, home, at)
-            if not (sound and (LOCAL or is_sound(cells))):
+            if not (sound if LOCAL else is_sound(cells)):
                 look(m)
+            if not sound:
                 note(m, batch, r, clock)
             record_point(m, wanted, scratch, batch, r, point)
         finish(wanted, scratch, batch, r)
 
 
 _LATER: Any = None  # functions and numbers of a plan
-begin_thread = view_wanted = view_batch = begin_run = step_on = look = _LATER
+prepare = view_wanted = view_batch = begin_run = step_on = look = _LATER
 learn = clear = begin = change = moment = note = record_point = finish = face = add = _LATER
 share = draw = take = take_all = put = put_all = shift = is_sound = _LATER
 GROUP = CELLS = ROWS = TRACES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
@@ -594,10 +579,7 @@ COUNTED = IN_SHARED = BY_STEP = SIMULATED = _LATER
 
 @functools.cache
 def kernel_of(plan: Plan) -> Any:
-    """The kernel of a plan; compiled at its first launch.
-
-    With more registers fewer threads run; with fewer the numbers of a step go to memory.
-    """
+    """The kernel of a plan; compiled at its first launch."""
     registers = REGISTERS.get(plan.lanes) if plan.rows else None if plan.shape.local else 128
     return cuda_device.kernel(function_of(plan), registers)
 
@@ -611,7 +593,7 @@ def function_of(plan: Plan) -> Any:
     learn, clear = learning(specs)  # in registers, where a table has two rows
     made = {
         **functions_of(plan.shape), **fetching(plan), **viewing(plan), **stepping_on(plan),
-        "learn": learn, "clear": clear, "begin_thread": beginning(plan),
+        "learn": learn, "clear": clear, "prepare": beginning(plan),
         "share": sharing_stream(plan), "face": facing(plan), "add": adding(plan),
         "CELLS": (plan.size, fields, plan.lanes, 1), "TRACES": (nodes, 1, plan.size),
         "ROWS": (plan.rows, fields, plan.lanes, plan.threads) if plan.rows else (1, 1, 1, 1),

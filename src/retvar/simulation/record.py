@@ -337,11 +337,21 @@ def is_lost(rests, diverged_at, slot, lane):
 
 
 @called_part
-def record_estimates(found, rests, diverged_at, estimates, j):
-    """Record the estimates of a state."""
+def has_diverged(diverged_at):
+    """Whether any node of any lane has diverged."""
+    found = False
+    for row in range(diverged_at.shape[0]):
+        for lane in range(diverged_at.shape[1]):
+            found |= diverged_at[row, lane] >= 0
+    return found
+
+
+@called_part
+def record_estimates(found, lost, rests, diverged_at, estimates, j):
+    """Record the estimates of a state; `lost`: whether any node of any lane has diverged."""
     for slot in range(found.shape[0]):
         for lane in range(found.shape[1]):
-            gone = is_lost(rests, diverged_at, slot, lane)
+            gone = lost and is_lost(rests, diverged_at, slot, lane)
             estimates[slot, j, lane] = math.nan if gone else found[slot, lane]
 
 
@@ -416,10 +426,11 @@ def recorder_of(shape: Shape) -> dict[str, Any]:
     @part
     def record_point(m, wanted, scratch, batch, r, point):
         rests, diverged_at, found = wanted.rows.rests, batch.diverged_at[r], scratch.found
+        lost = has_diverged(diverged_at)
         record_steps(m, wanted, batch, r, point)
         for j in range(wanted.states.size):
             find(m, wanted.states[j], wanted, scratch)
-            record_estimates(found, rests, diverged_at, batch.estimates[r, point], j)
+            record_estimates(found, lost, rests, diverged_at, batch.estimates[r, point], j)
         if wanted.shares.size:
             rmse = batch.rmse[r, point]
             for s in range(wanted.shares.size):
