@@ -560,11 +560,11 @@ def run_threads(stream, launch, loaded, wanted, batch):
             if WINDOW and LOCAL and point == points.size - 1:
                 moment(m, wanted, scratch, batch, r, clock)
             put_all(cells, home, at)
-            if not (sound if LOCAL else is_sound(cells)):
+            lost = not (sound if LOCAL else is_sound(cells))
+            if lost:
                 look(m)
-            if not sound:
                 note(m, batch, r, clock)
-            record_point(m, wanted, scratch, batch, r, point)
+            record_point(m, wanted, scratch, batch, r, point, lost)
         finish(wanted, scratch, batch, r)
 
 

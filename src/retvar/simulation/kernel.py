@@ -174,7 +174,7 @@ def run_block(stream, task, m, given, wanted, scratch, batch):
                     moment(m, wanted, scratch, batch, r, clock)
             look(m)
             note(m, batch, r, clock)
-            record_point(m, wanted, scratch, batch, r, point)
+            record_point(m, wanted, scratch, batch, r, point, True)
         finish(wanted, scratch, batch, r)
     return True
 

@@ -337,18 +337,8 @@ def is_lost(rests, diverged_at, slot, lane):
 
 
 @called_part
-def has_diverged(diverged_at):
-    """Whether any node of any lane has diverged."""
-    found = False
-    for row in range(diverged_at.shape[0]):
-        for lane in range(diverged_at.shape[1]):
-            found |= diverged_at[row, lane] >= 0
-    return found
-
-
-@called_part
 def record_estimates(found, lost, rests, diverged_at, estimates, j):
-    """Record the estimates of a state; `lost`: whether any node of any lane has diverged."""
+    """Record the estimates of a state; `lost`: whether any lane may have diverged."""
     for slot in range(found.shape[0]):
         for lane in range(found.shape[1]):
             gone = lost and is_lost(rests, diverged_at, slot, lane)
@@ -424,9 +414,8 @@ def recorder_of(shape: Shape) -> dict[str, Any]:
                 add_to_window(scratch.found, wanted, batch, r, s, times, still)
 
     @part
-    def record_point(m, wanted, scratch, batch, r, point):
+    def record_point(m, wanted, scratch, batch, r, point, lost):
         rests, diverged_at, found = wanted.rows.rests, batch.diverged_at[r], scratch.found
-        lost = has_diverged(diverged_at)
         record_steps(m, wanted, batch, r, point)
         for j in range(wanted.states.size):
             find(m, wanted.states[j], wanted, scratch)
