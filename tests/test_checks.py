@@ -15,17 +15,11 @@ import scipy.stats
 from numpy.testing import assert_allclose
 
 import retvar as rv
+from retvar.estimation import verdicts
 from retvar.estimation.check import judge, score, self_check
 from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.returns import Returns
-from retvar.estimation.verdicts import (
-    AGREES,
-    DISAGREES,
-    UNCERTAIN,
-    judge_std,
-    judge_value,
-    judge_without_spread,
-)
+from retvar.estimation.verdicts import AGREES, DISAGREES, UNCERTAIN
 from retvar.experience import from_table
 from tests.check_worlds import HELD_OUT, WORLDS
 from tests.oracle import SOAK, fresh_seed
@@ -49,13 +43,30 @@ HEAVY = {
 # ------------------------------------------------------------------------ calibration
 
 
+def one_group(z):
+    return verdicts.Groups(np.zeros(len(z), int), 1)
+
+
+def judge_value(z, *about, **more):
+    return verdicts.judge_value(one_group(z), z, *about, **more)[0]
+
+
+def judge_std(z, *about, **more):
+    return verdicts.judge_std(one_group(z), z, *about, **more)[0]
+
+
+def judge_without_spread(errors, rounding):
+    found = verdicts.judge_without_spread(one_group(errors), errors, rounding)
+    return [verdict[0] for verdict in found]
+
+
 def most(rate, trials=None):
     """Cases of so many at this rate that chance exceeds once in a million."""
     return scipy.stats.binom.ppf(1 - 1e-6, trials or TRIALS, rate)
 
 
-def tally(verdicts):
-    kinds = [verdict.kind for verdict in verdicts]
+def tally(found):
+    kinds = [verdict.kind for verdict in found]
     return {kind: kinds.count(kind) for kind in (AGREES, DISAGREES, UNCERTAIN)}
 
 

@@ -1,10 +1,12 @@
 """The command `retvar estimate`."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -169,6 +171,26 @@ def test_wrong_options_are_named_before_anything_is_written(tmp_path, arguments,
     pq.write_table(pa.table(rows), tmp_path / "log.parquet")
     assert refused(*arguments) == field
     assert files(tmp_path) == ["log.parquet", "text.parquet"]
+
+
+REMEDIES = [
+    ("state,reward,terminated\nMünchen,2,1\n", "--encoding latin-1"),
+    ("state;reward;terminated\na;2,5;0\nb;1,5;1\n", "--decimal ','"),
+    ("state,reward,terminated\na,2,0\na,12 EUR,1\nb,1,1\n", "--on-error skip"),
+    ("state,reward,terminated,time\na,2,0,31.01.2026\nb,1,1,01.02.2026\n", "--day-first"),
+    ("state,reward\na,2\nb,1\n", "--terminated none"),
+]
+
+
+@pytest.mark.parametrize(("log", "option"), REMEDIES)
+def test_the_option_that_an_error_names_can_be_typed(log, option):
+    """And with it the command succeeds."""
+    Path("log.csv").write_bytes(log.encode("latin-1"))
+    command = ["log.csv", "--gamma", "0.9", "--formats", "none"]
+    command += ["--time", "time"] if "time" in log else []
+    (line,) = error_lines(run(*command))
+    assert option in line
+    done(*command, *shlex.split(option))
 
 
 # ---------------------------------------------------------------------- interruptions

@@ -513,6 +513,15 @@ def test_the_sixty_states_most_visited_are_drawn_with_value_interval_and_band():
     assert counts[:60] == [f"{visits[k]:,}" for k in chosen]
 
 
+def test_figures_of_costs_speak_of_costs():
+    data = fd.states(4).assign_attrs(reward="charge")
+    for figure in (plots.estimate_states(data), plots.observed_returns(xarray.Dataset(
+        samples(500), attrs={"reward": "charge"}
+    ))):  # fmt: skip
+        assert "cost" in text_of(figure)
+        assert "return" not in text_of(figure)
+
+
 @pytest.mark.parametrize("wrong", [0.3, 1.0])
 def test_shares_are_those_of_the_data_and_the_title_says_so(wrong):
     data = xarray.Dataset(samples(2000, wrong=wrong))

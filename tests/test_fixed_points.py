@@ -387,3 +387,21 @@ def test_a_network_that_is_registered_has_a_fixed_point_of_its_own(monkeypatch):
         assert set(found.nodes) == ({"value", "square"} if value is None else {"square"})
     swept = rv.expected_updates("fourth", mdp, sweeps=2_000, alpha=0.5, alpha_bar=0.5)
     assert_allclose(swept.variance, rv.solve(mdp).variance, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "reward", [np.abs, np.exp, lambda error: error**6, lambda error: np.minimum(error**2, 4.0)]
+)
+def test_rewards_that_are_no_polynomials_of_the_noise_are_refused(monkeypatch, reward):
+    """Their expectation is not that of three points; without noise every reward has one."""
+    direct = networks.NETWORKS["direct"]
+    node = direct.variance.node._replace(reward=lambda x, read: reward(read.value.error))
+    other = direct._replace(
+        method="other", nodes=(direct.nodes[0], node), variance=networks.Estimate(node)
+    )
+    monkeypatch.setitem(networks.NETWORKS, "other", other)
+    for compute in (rv.fixed_point, rv.expected_updates):
+        with pytest.raises(rv.InputError) as caught:
+            compute("other", rv.domains.random_mdp(5, 2, 3, seed=1))
+        assert caught.value.field == "method"
+        compute("other", rv.domains.complex_mdp())

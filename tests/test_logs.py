@@ -250,6 +250,13 @@ def test_times_of_every_kind_order_the_rows(unit, tmp_path):
     assert [t.state for t in found] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("words", ["yes no", "Y N", "t F", "TRUE false", "1 0"])
+def test_words_for_true_and_false(words):
+    yes, no = words.split()
+    log = from_table({"state": [0, 1], "reward": [1.0, 1.0], "terminated": [no, yes]})
+    assert table(log)["terminated"].tolist() == [False, True]
+
+
 def test_costs_stay_costs_and_discounts_are_columns():
     log = from_table({"state": [0, 1], "cost": [3.0, 0.0], "g": [0.5, 0.9], "l": [1.0, 0.5],
                       "terminated": [False, True]}, cost="cost", gamma="g", lam="l")  # fmt: skip

@@ -9,7 +9,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +162,31 @@ def print_result(text: str, err: bool = False) -> None:
     click.echo(visible(text, lines=True), err=err)
 
 
-print_note = partial(print_result, err=True)
+def print_note(text: str) -> None:
+    """Print a message to stderr, in the words of the command line."""
+    print_result(in_options(text), err=True)
+
+
+def in_options(text: str) -> str:
+    """A message that names arguments of the library, as ``by="td"``, with options: ``--by td``."""
+    context = click.get_current_context(silent=True)
+    known = set() if context is None else _options_of(context.command)
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found[1], found[2].strip("'\"")
+        if name not in known:
+            return found[0]
+        word = {"True": "", "False": "none"}.get(value, value)
+        word = found[2] if re.search(r"[^\w.-]", word) else word
+        return f"--{name.replace('_', '-')} {word}".rstrip()
+
+    return re.sub(r"""\b([a-z_]+)=('[^']*'|"[^"]*"|\w+|(?=[\s,;]|$))""", option, text)
+
+
+def _options_of(command: click.Command) -> set[str]:
+    """The names of the options of a command, and of those in a group."""
+    own = {param.name for param in command.params if param.name is not None}
+    return own.union(*map(_options_of, getattr(command, "commands", {}).values()))
 
 
 def to_json(data: Any) -> str:

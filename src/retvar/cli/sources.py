@@ -96,14 +96,10 @@ def _environment(source: str, args: dict[str, Any], seed: int) -> Experience:
 
 def acting(source: str, args: dict[str, Any], copies: int | None) -> tuple[list[Any], Any]:
     """Copies of the environment that SOURCE names, closed with the command, and its policy."""
-    from retvar.experience.environments import make_copies
+    from retvar.experience.environments import opened
 
     name, options = source.partition(":")[2], key_values(args["option"])
-    made = make_copies(name, copies, options)
-    assert made is not None
-    envs = list(made())
-    for env in envs:
-        click.get_current_context().call_on_close(env.close)
+    envs = click.get_current_context().with_resource(opened(name, copies, options))
     return envs, load_policy(args["policy"] or "random", name, args["gamma"], options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,6 @@ from retvar.support.errors import InputError
 from retvar.support.format import count
 from retvar.support.progress import Display
 from retvar.td.networks import DEFAULT, NETWORKS, error_names
-
-if TYPE_CHECKING:
-    from retvar.sweep import Status
 
 SPEC = click.argument("spec", type=PATH, metavar="SPEC.toml")
 FOLDER = click.argument("folder", type=PATH, metavar="DIR")
@@ -104,7 +101,7 @@ def run(spec: Path, **args: Any) -> None:
     executor = Dask(cluster, args["workers"]) if cluster else Local(*own)
     with Display(sys.stderr, unit="cells", interval=MINUTE, announce=True) as progress:
         found = compute(Sweep.from_toml(spec), args["out"], executor, progress=progress)
-    base.show(args, found.to_dict(), _summary(found))
+    base.show(args, found.to_dict(), found.summary())
     if not found.complete:
         sys.exit(1)
 
@@ -117,7 +114,7 @@ def status(folder: Path, **args: Any) -> None:
     from retvar import sweep
 
     found = sweep.status(_open(folder))
-    base.show(args, found.to_dict(), _summary(found))
+    base.show(args, found.to_dict(), found.summary())
 
 
 @sweep.command()
@@ -194,19 +191,3 @@ def compare(folder: Path, domains: bool, plot: Path | None, json: bool, **select
     }
     args = {"json": json, "plot": plot}
     base.show(args, columns, found.summary(domains=domains), lambda: rv.plots.comparison(found))
-
-
-def _summary(found: Status) -> str:
-    counts = {
-        "computed by this run": found.computed,
-        "being computed": found.running,
-        "to be computed": found.missing,
-        "failed, with tracebacks in failed/": found.failed,
-        "damaged; run the sweep again:": len(found.damaged),
-    }
-    lines = [f"{found.done:,} of {count(found.cells, 'cell')} done"]
-    lines += [f"{number:,} {text}" for text, number in counts.items() if number]
-    lines += [f"  {path}" for path in found.damaged]
-    if found.digest is not None:
-        lines.append(f"digest of the contents: {found.digest}")
-    return "\n".join(lines)

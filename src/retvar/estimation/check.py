@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas
 from numpy.typing import NDArray
 
 from retvar.estimation.returns import FEWEST, Monitor, Returns, predict_rows
@@ -22,6 +21,7 @@ from retvar.estimation.verdicts import (
     AGREES,
     DISAGREES,
     UNCERTAIN,
+    Groups,
     Verdict,
     joint_kind,
     judge_std,
@@ -39,7 +39,7 @@ from retvar.support.html import Shown, preformatted
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Table = Any  # a pandas.DataFrame with a row for each return; see `_table`
+Table = NDArray[Any]  # a row for each return; see `_table`
 Pair = tuple[Verdict, Verdict]
 NO_SPREAD = 1e-6  # std, as a share of the largest value, that counts as none
 ROUNDING = 2e-4  # difference, as a share of the largest value, that counts as none beside it
@@ -81,8 +81,8 @@ class PlaceVerdict(NamedTuple):
 class Check(Shown):
     """Estimates compared with returns: verdicts on the whole, and on each state or region.
 
-    >>> z = np.random.default_rng(0).normal(0.0, 1.5, 1_000)
-    >>> found = Check(judge_value(z), judge_std(z))
+    >>> z, one = np.random.default_rng(0).normal(0.0, 1.5, 1_000), Groups(np.zeros(1_000, int), 1)
+    >>> found = Check(*judge_value(one, z), *judge_std(one, z))
     >>> print(found.summary())
     value agrees (a difference of 0.16 std would have been seen)
     std disagrees by a factor of 1.47 [1.40, 1.55]
@@ -108,15 +108,10 @@ class Check(Shown):
             return UNCERTAIN
         return DISAGREES if self.worst(1) else joint_kind(self.value, self.std)
 
-    @property
-    def agrees(self) -> bool:
-        """Whether value and std agree over all places, and no place disagrees."""
-        return self.kind == AGREES
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether chance is an unlikely explanation of a difference."""
-        return self.kind == DISAGREES
+    #: whether value and std agree over all places, and no place disagrees
+    agrees = property(lambda self: self.kind == AGREES)
+    #: whether chance is an unlikely explanation of a difference
+    disagrees = property(lambda self: self.kind == DISAGREES)
 
     def worst(self, most: int = SHOWN) -> list[PlaceVerdict]:
         """Places that disagree, those that are furthest off first."""
@@ -134,7 +129,8 @@ class Check(Shown):
         """The verdicts as text; of places all that is known, or only that some disagree."""
         if self.value is None:
             return [self.reason]
-        lines, wrong = [f"value {self.value}", f"std {self.std}"], self.worst()
+        lines = [f"{what} {self._words(what)}" for what in ("value", "std")]
+        wrong = self.worst()
         if self.places and (wrong or whole):
             parts = (f"{n:,} {SHORT[kind]}" for kind, n in sorted(self._kinds.items()))
             lines.append(f"of {count(len(self.places), self.kind_of_place)} {', '.join(parts)}")
@@ -143,6 +139,12 @@ class Check(Shown):
                 f"{self.lacking:.0%} of each return was cut off and is the estimate itself"
             )
         return lines + [f"  {place.name}: {place.words}" for place in wrong if whole]
+
+    def _words(self, what: str) -> str:
+        """The verdict on value or std; of observations it agrees on the whole, not everywhere."""
+        verdict = getattr(self, what)
+        agrees = verdict.kind == AGREES and self.kind_of_place == "region"
+        return str(verdict).replace(AGREES, f"{AGREES} on the whole") if agrees else str(verdict)
 
     def __str__(self) -> str:
         return "; ".join(self._lines(whole=False))
@@ -155,8 +157,8 @@ class Check(Shown):
         """JSON data."""
         return {
             "verdict": self.kind,
-            "value": str(self.value or self.reason),
-            "std": str(self.std or self.reason),
+            "value": self._words("value") if self.value else self.reason,
+            "std": self._words("std") if self.std else self.reason,
             "returns": 0 if self.value is None else self.value.returns,
             "places": len(self.places),
             "places_agree": self._kinds[AGREES],
@@ -176,7 +178,7 @@ def score(
     value, variance = ask("value", start), ask("variance", start)
     value_error, std_error = _errors(estimator, start, variance, own_data)
     return _table(
-        place=np.broadcast_to(places, len(start)), value=value, variance=variance,
+        place=places, value=value, variance=variance,
         observed=returns.completed(_filled(partial(ask, "value"), value)),
         missing=returns.missing_variance(_filled(partial(ask, "variance"), variance)),
         share=returns.missing_share,
@@ -184,13 +186,17 @@ def score(
     )  # fmt: skip
 
 
-def _table(**columns: Any) -> Table:
+def _table(place: Any = 0, **columns: Any) -> Table:
     """Columns of returns: `missing` is the variance that each lacks, `share` the discount of it."""
-    table = pandas.DataFrame(columns)
-    table["error"] = table.observed - table.value
-    table["known"] = np.isfinite(table.error + table.variance + table.missing)
-    table["known"] &= table.variance >= 0
-    table["scale"] = table.value[table.known].abs().max()
+    error = columns["observed"] - columns["value"]
+    known = np.isfinite(error + columns["variance"] + columns["missing"])
+    known &= columns["variance"] >= 0
+    scale = np.abs(columns["value"][known]).max(initial=0.0)
+    columns |= {"error": error, "scale": scale}
+    kinds = [("place", int), ("known", bool), *((name, float) for name in columns)]
+    table = np.empty(error.size, kinds)
+    for name, column in (columns | {"place": place, "known": known}).items():
+        table[name] = column
     return table
 
 
@@ -225,37 +231,34 @@ def judge(whole: Table, placed: Table, names: Callable[[int], str] = str, **abou
     All verdicts together are wrong seldom (Holm, 1979): what disagrees among all tests is set
     aside, and the rest is judged as so many fewer.
     """
-    used, groups = whole[whole.known], placed[placed.known].groupby("place")
-    enough = {int(place): own for place, own in groups if len(own) >= FEWEST}
-    tests, rejected, found = 2 * (len(enough) + 1), -1, list[Pair]()
+    used, rows = whole[whole["known"]], placed[placed["known"]]
+    places, size = np.unique(rows["place"], return_counts=True)
+    places = places[size >= FEWEST]
+    rows = rows[np.isin(rows["place"], places)]
+    of = np.append(np.zeros(len(used), np.int64), 1 + np.searchsorted(places, rows["place"]))
+    groups, both = Groups(of, 1 + places.size), np.concatenate([used, rows])
+    rejected, found = -1, list[Pair]()
     while (now := sum(v.kind == DISAGREES for pair in found for v in pair)) > rejected:
-        rejected, left = now, max(1, tests - now)
-        found = [_verdicts(own, left) for own in (used, *enough.values())]
-    (value, std), *others = found
-    judged = (PlaceVerdict(p, names(p), *pair) for p, pair in zip(enough, others, strict=True))
-    return Check(
-        value, std, tuple(judged), int((~whole.known).sum()), _mean(used["share"]), **about
-    )
+        rejected, found = now, _verdicts(both, groups, max(1, 2 * groups.n.size - now))
+    judged = (PlaceVerdict(p, names(p), *found[k]) for k, p in enumerate(places.tolist(), start=1))
+    unknown, lacking = len(whole) - len(used), float(groups.known_mean(both["share"])[0])
+    return Check(*found[0], tuple(judged), unknown, lacking, **about)
 
 
-def _verdicts(own: Table, tests: int) -> Pair:
-    """Verdicts on value and std by these returns."""
-    varying = own[own.variance > (NO_SPREAD * own.scale) ** 2]
-    if len(own) and not len(varying):
-        return judge_without_spread(own.error.to_numpy(), ROUNDING * own.scale.iloc[0])
-    z = (varying.error / np.sqrt(varying.variance)).to_numpy()
-    missing, share = (varying.missing / varying.variance).to_numpy(), _mean(varying["share"])
-    value = judge_value(z, missing, share, _mean(varying.value_error), tests)
-    return value, judge_std(z, missing, _mean(varying.std_error), tests)
-
-
-def _mean(column: Any) -> float:
-    """Mean where it is known, and infinite where it is nowhere; 0 of nothing.
-
-    That of standard errors is an upper bound for the one of a mean.
-    """
-    known = column[np.isfinite(column)]
-    return float(known.mean()) if len(known) else np.inf if len(column) else 0.0
+def _verdicts(table: Table, groups: Groups, tests: int) -> list[Pair]:
+    """Verdicts on value and std by the returns of each group."""
+    varies = table["variance"] > (NO_SPREAD * table["scale"]) ** 2
+    own, of = table[varies], Groups(groups.of[varies], groups.n.size)
+    z, missing = own["error"] / np.sqrt(own["variance"]), own["missing"] / own["variance"]
+    share, *errors = (of.known_mean(own[x]) for x in ("share", "value_error", "std_error"))
+    values = judge_value(of, z, missing, share, errors[0], tests)
+    found = list(zip(values, judge_std(of, z, missing, errors[1], tests), strict=True))
+    if (still := (of.n == 0) & (groups.n > 0)).any():
+        rest, rounding = still[groups.of], ROUNDING * groups.largest(table["scale"])
+        same = Groups(groups.of[rest], groups.n.size)
+        pairs = zip(*judge_without_spread(same, table["error"][rest], rounding), strict=True)
+        found = [b if flat else a for a, b, flat in zip(found, pairs, still, strict=True)]
+    return found
 
 
 def self_check(found: Any) -> Check:
@@ -348,15 +351,20 @@ def check(found: Any, fresh: Experience) -> Check:
 
 def _by_place(places: Integers, verdicts: Check, placed: Table) -> dict[str, Any]:
     """Columns of a dataset: what was observed and predicted in each place."""
-    groups = placed[placed.known].groupby("place")
-    counts = groups.size().reindex(places, fill_value=0).to_numpy()
-    mean = groups.mean().reindex(places)[counts > 1].reindex(places)
-    spread = groups["error"].var().reindex(places) + mean["missing"]
-    kinds, unknown = {p.place: p.kind for p in verdicts.places}, placed.place[~placed.known]
-    words = np.where(counts, UNCERTAIN, np.where(np.isin(places, unknown), NO_ESTIMATE, ""))
+    unknown = np.isin(places, placed["place"][~placed["known"]])
+    rows = placed[placed["known"] & np.isin(placed["place"], places)]
+    order = np.argsort(places)
+    groups = Groups(order[np.searchsorted(places, rows["place"], sorter=order)], places.size)
+
+    def mean(name: str) -> Array:
+        return np.where(groups.n > 1, groups.mean(rows[name]), np.nan)
+
+    kinds = {p.place: p.kind for p in verdicts.places}
+    words = np.where(groups.n, UNCERTAIN, np.where(unknown, NO_ESTIMATE, ""))
     found = {
-        "mean": mean["observed"], "std": np.sqrt(spread), "value": mean["value"],
-        "predicted_std": np.sqrt(mean["variance"]), "count": counts,
+        "mean": mean("observed"), "value": mean("value"),
+        "std": np.sqrt(groups.variance(rows["error"]) + mean("missing")),
+        "predicted_std": np.sqrt(mean("variance")), "count": groups.n,
         "verdict": [kinds.get(*x) for x in zip(places.tolist(), words.tolist(), strict=True)],
     }  # fmt: skip
     return {f"check_{x}": (verdicts.kind_of_place, np.array(own)) for x, own in found.items()}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
@@ -53,8 +53,6 @@ BUDGET = 5e8  # points of edges, over all steps of all draws
 HORIZONS = 4  # most steps of a draw
 FEWEST = 30  # observed returns that a law is compared with
 CONTRADICTED = 4.5  # standard errors
-FEW = f"no interval where fewer than {TAIL} independent events stand for the tail"
-NEW_ROWS = "rests on the rows read last: those of an earlier estimate are gone"
 NO_ROWS = "the rows are gone; estimate again from the log"
 
 
@@ -81,8 +79,8 @@ class LawEstimate(Answers):
     """The law of the return with intervals; `law` is that of the empirical MDP.
 
     Answers have the names of :class:`retvar.Law` and of roll-outs. Each is an estimate with its
-    interval, for one state or as arrays for all; ends are NaN where too few events stand for a
-    tail.
+    interval, for one state or as arrays for all; ends are NaN where fewer than 25 independent
+    events stand for a tail.
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
@@ -93,30 +91,15 @@ class LawEstimate(Answers):
 
     law: Law
     level: float
-    _empirical: Empirical
+    _found: Any  # the estimate
     _points: Array  # of returns [state, point]
     _draws: Array  # ψ = E(x − G)₊ there [draw, state, point]
-
-    def __len__(self) -> int:
-        return len(self.law)
+    costs: bool = False
 
     def __getitem__(self, state: int | str) -> LawEstimate:
         law = self.law[state]
         at = np.array([law.state])
         return replace(self, law=law, _points=self._points[at], _draws=self._draws[:, at])
-
-    @property
-    def name(self) -> str:
-        """The name of the state."""
-        return self.law.name
-
-    def _state_name(self, state: int) -> str:
-        return self.law.mdp.state_name(state)
-
-    @property
-    def costs(self) -> bool:  # type: ignore[override]
-        """Whether returns are costs."""
-        return bool(self._empirical.experience.cost)
 
     @property
     def mean(self) -> Interval:
@@ -139,40 +122,37 @@ class LawEstimate(Answers):
     def quantile(self, share: float) -> Interval:
         """The return that a `share` of returns does not exceed."""
         found, size = self.law.quantile(share), self._size_at(share)
-        low, high = (self._ends(self.law.quantiles(x)) for x in self._wilson(share, size))
+        low, high = (self._ends(self.law._quantiles(x)) for x in self._wilson(share, size))
         return self._interval(found.middle, low[0], high[1], size * min(share, 1 - share))
 
     def cvar(self, share: float = SHARE, tail: str = "lower") -> Interval:
         """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
-        found, sign = self.law.cvar(share, tail), 1.0 if tail == "lower" else -1.0
-        p = share if sign > 0 else 1 - share
-        worst = np.max(self._points - self._draws / p, axis=2)
-        if sign < 0:  # the rest has the mean that makes it the mean of all, together
-            mean = self._points[:, -1] - self._draws[:, :, -1]
-            worst = (mean - p * worst) / share
-        reach = self._t * np.std(worst, axis=0, ddof=1)
-        events = self._size_at(p) * min(share, 1 - share)
+        found, z, psi = self.law.cvar(share, tail), self._points, self._draws
+        if tail == "lower":
+            drawn = np.max(z - psi / share, axis=2)
+        else:
+            over = psi - psi[:, :, -1:] + z[:, -1:] - z  # E(G − x)₊
+            drawn = np.min(z + over / share, axis=2)
+        reach = self._t * np.std(drawn, axis=0, ddof=1)
+        events = self._size_at(share if tail == "lower" else 1 - share) * min(share, 1 - share)
         return self._interval(found.middle, found.low - reach, found.high + reach, events)
 
     @property
     def notes(self) -> list[str]:
-        """Whether rows are missing, and whether observed returns contradict the law of a state."""
-        estimator, state = self._empirical.estimator, self.law.state
-        notes = [NEW_ROWS] if len(estimator.moves) < estimator.steps else []
-        if estimator.off_policy or state is None:
-            return notes
-        returns = self._empirical.found.return_intervals.by_state.of(state)
+        """Whether observed returns contradict the law of a state."""
+        if self._found.estimator.sums.weighted or self.law.state is None:
+            return []
+        returns = self._found.return_intervals.by_state.of(self.law.state)
         for share in (0.1, 0.5, 0.9) if returns.size >= FEWEST else ():
             low, high = self.law.quantile(share)
             least, most = np.mean(returns < low), np.mean(returns <= high)
             error = float(np.std(self._below(np.array([(low + high) / 2])), axis=0)[0])
             noise = CONTRADICTED * math.hypot(math.sqrt(share * (1 - share) / returns.size), error)
             if not least - noise <= share <= most + noise:
-                notes.append(
-                    f"the data's own returns contradict this: {least:.0%} of {returns.size:,} "
-                    f"lie below {number(low)}, not {share:.0%}; the states look non-Markov"
-                )
-        return notes
+                told = f"{least:.0%} of {returns.size:,} lie below {number(low)}, not {share:.0%}"
+                why = "the states look non-Markov"
+                return [f"the data's own returns contradict this: {told}; {why}"]
+        return []
 
     @property
     def _heading(self) -> str:
@@ -180,28 +160,29 @@ class LawEstimate(Answers):
 
     def _known(self, what: str) -> Interval:
         """An estimate of least squares with its interval."""
-        estimator, one = self._empirical.estimator, self.law.state
+        estimator, one = self._found.estimator, self.law.state
         states = np.arange(len(self.law)) if one is None else np.array([one])
         ends = estimator.interval(what=what, states=states, level=self.level)
         return self._interval(estimator.predict(states, what), *ends)
 
     def _interval(self, x: Any, low: Any, high: Any, events: Any = math.inf) -> Interval:
         """Without ends where too few events stand for them; numbers for one state."""
-        ends = (np.where(np.asarray(events) >= TAIL, end, np.nan) for end in (low, high))
-        one, value = self.law.state, self._empirical.estimator.solution.value
+        one, value = self.law.state, self._found.estimator.solution.value
         known = np.isfinite(value if one is None else value[[one]])
-        found: list[Any] = [np.where(known, each, np.nan) for each in (x, *ends)]
+        told = known & (np.asarray(events) >= TAIL)
+        pairs = (x, known), (low, told), (high, told)
+        found: list[Any] = [np.where(where, each, np.nan) for each, where in pairs]
         return Interval(*(each if one is None else float(each[0]) for each in found))
 
     def _ends(self, bracket: Bracket) -> tuple[Array, Array]:
         """The bracket, where the law may have atoms and gaps; otherwise its middle is near."""
-        low, high = (np.atleast_1d(x) for x in bracket)
         few = self.law.mdp.edges.state.size <= FEW_EDGES
-        return (low, high) if few else ((low + high) / 2, (low + high) / 2)
+        low, high = bracket if few else (bracket.middle, bracket.middle)
+        return np.atleast_1d(low), np.atleast_1d(high)
 
     @property
     def _t(self) -> float:
-        return float(student.ppf(0.5 + self.level / 2, len(self._draws) - 1))
+        return float(stdtrit(len(self._draws) - 1, 0.5 + self.level / 2))
 
     def _below(self, limit: Array) -> Array:
         """P(G < limit) in each draw [draw, state]: the slope of ψ where it lies."""
@@ -217,8 +198,7 @@ class LawEstimate(Answers):
         """How many independent returns would tell P(G < limit) as well; 0: none do."""
         drawn = self._below(limit)
         p, variance = drawn.mean(axis=0), drawn.var(axis=0, ddof=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(np.where(variance > 0, p * (1 - p) / variance, 0.0))
+        return np.asarray(p * (1 - p) / np.where(variance > 0, variance, np.inf))
 
     def _size_at(self, share: float) -> Array:
         """The same at a quantile: beside it, where it is an atom."""
@@ -230,10 +210,9 @@ class LawEstimate(Answers):
 
     def _wilson(self, p: Any, size: Array) -> tuple[Array, Array]:
         """Wilson's interval of a share."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = self._t**2 / size
-            middle, root = p + share / 2, np.sqrt(share * p * (1 - p) + share**2 / 4)
-            return (middle - root) / (1 + share), (middle + root) / (1 + share)
+        share = self._t**2 / np.maximum(size, 1.0)
+        middle, root = p + share / 2, np.sqrt(share * p * (1 - p) + share**2 / 4)
+        return (middle - root) / (1 + share), (middle + root) / (1 + share)
 
 
 class Empirical:
@@ -244,13 +223,13 @@ class Empirical:
         if self.estimator.description.estimand == "off_policy_return":
             remedy = "is not bounded by data; use the target's return"
             raise InputError("estimand", "off_policy_return", remedy)
-        if not len(self.estimator.moves):
-            raise InputError("experience", "no rows", NO_ROWS)
+        rows = len(self.estimator.moves)
+        if not rows or rows < self.estimator.steps:
+            raise InputError("experience", f"{rows:,} of {self.estimator.steps:,} rows", NO_ROWS)
 
     def law(self, level: float) -> LawEstimate:
         """The law of the return from every state."""
-        law, points, draws = self._laws
-        return LawEstimate(law, level, self, points, draws)
+        return replace(self._law, level=level)
 
     def check(self, state: int) -> int:
         """The state, if it has an estimate."""
@@ -266,7 +245,7 @@ class Empirical:
         if found.note:
             return found
         drawn = [each for each in (attribution(draw, state) for draw in draws) if not each.note]
-        reach = float(student.ppf(0.5 + level / 2, len(drawn) - 1))
+        reach = float(stdtrit(len(drawn) - 1, 0.5 + level / 2))
         intervals = {}
         for name in ("by_edge", "by_action", "by_state"):
             centre = getattr(found, name)
@@ -277,88 +256,82 @@ class Empirical:
     @cached_property
     def _solutions(self) -> tuple[Solution, list[Solution]]:
         """The solution for attributions, and those of some draws."""
-        rows = self._rows(self._grouped(actions=True))
+        rows = self._rows(self._sums(actions=True), actions=True)
         solution = self._solved(rows)
         return solution, list(_draws(solution, rows, FEWEST_DRAWS))
 
     @cached_property
-    def _laws(self) -> tuple[Law, Array, Array]:
-        """The law of every state; and those of draws, on coarser grids.
-
-        A draw starts from the law of the data, with its own mean and std.
-        """
-        rows = self._rows(self._by_reward())
+    def _law(self) -> LawEstimate:
+        """The law of every state; and those of draws, on coarser grids."""
+        rows = self._by_reward()
         solution = self._solved(rows)
         law = law_of(solution, TOLERANCE[rows.state.size <= FEW_EDGES])
-        z, n = law._bounds.points, len(law)
+        z, n, edges = law._bounds.points, len(law), solution._edges
         points = grid_like(z, np.ones((n, z.shape[1] - 1)), z[:, 0], z[:, -1], POINTS)
-        pairs = zip(points, z, law._bounds.above, strict=True)
-        above = np.array([np.interp(*each) for each in pairs])
-        decay = solution._edges.matrix(solution._edges.decay)
-        horizon = float(np.max(Resolvent(decay).solve(np.ones(n)).x))
-        times = int(np.clip(ROOM / (n * POINTS), FEWEST_DRAWS, DRAWS))
+        horizon = float(np.max(Resolvent(edges.matrix(edges.decay)).solve(np.ones(n)).x))
+        times = int(np.clip(ROOM / points.size, FEWEST_DRAWS, DRAWS))
         most = BUDGET / (times * POINTS * rows.state.size)
-        count, everywhere = int(min(max(most, 16), HORIZONS * horizon + 8)), np.arange(n)
-        draws = []
-        for draw in _draws(solution, rows, times):
-            new, old = draw.std, solution.std
-            ratio = np.divide(new, old, out=np.ones(n), where=(new > 0) & (old > 0))
-            shift = draw.mean - solution.mean
-            start = Columns(everywhere, everywhere, np.ones(n), ratio, shift)
-            own = spread(points, start, above) - shift[:, None] * (points > 0)
-            epsilon = deviation(draw._edges, draw.value, solution.mean)
-            steps = Steps.of(draw._edges, epsilon, draw.variance, 1).above
-            shift = draw._edges.expect(epsilon)[:, None] * (points > 0)
-            for _ in range(count):
-                own = spread(points, steps, own) - shift
-            draws.append(own + np.maximum(points, 0.0))
-        return law, points + solution.mean[:, None], np.array(draws)
+        count = int(min(max(most, 16), HORIZONS * horizon + 8))
+        drawn = [_law_of_draw(law, draw, points, count) for draw in _draws(solution, rows, times)]
+        returns, costs = points + solution.mean[:, None], bool(self.experience.cost)
+        return LawEstimate(law, math.nan, self.found, returns, np.array(drawn), costs)
 
     # ------------------------------------------------------------------ rows
 
     def _by_reward(self) -> Rows:
         """Rows of equal rewards, too; near ones are in bins, with their mean, if there are many.
 
-        Where even bins are too many, three rewards stand for those of each pair of states.
+        Where even bins are too many, three rewards stand for those of each pair of states, with the
+        first five moments of normal noise.
         """
-        pairs = self._grouped()
+        pairs = self._rows(self._sums())
         within = math.sqrt(np.average(pairs.reward_std**2, weights=pairs.weight))
         for part in BINS if within > 0 else ():
-            rows = self._grouped(part * within, most=MOST_EDGES)
-            if rows.state.size <= MOST_EDGES:
+            sums = self._sums(part * within)
+            if len(sums) <= MOST_EDGES:
+                rows = self._rows(sums)
                 return rows._replace(reward_std=0.0 * rows.reward)
-        return _three(pairs) if within > 0 else pairs
+        if not within:
+            return pairs
+        many = pairs.of(np.repeat(np.arange(pairs.state.size), 3))
+        step = many.reward_std * np.tile([-math.sqrt(3), 0.0, math.sqrt(3)], pairs.state.size)
+        share = np.tile([1 / 6, 2 / 3, 1 / 6], pairs.state.size)
+        reward, weight, squares = many.reward + step, share * many.weight, share * many.squares
+        return many._replace(reward=reward, reward_std=0 * step, weight=weight, squares=squares)
 
-    def _grouped(
-        self, width: float = math.inf, actions: bool = False, most: float = math.inf
-    ) -> Rows:
-        """Rows that are alike, rewards within `width` together; stops at more than `most`."""
-        estimator, sums, codes = self.estimator, Sums(), self.estimator.solution.value.size + 1
-        origin = float(np.median(estimator.sums.centre))
-        moves = self._with_actions if actions else estimator.moves
-        taken = 1
-        if actions and "action" in moves.columns:
-            taken += max(int(chunk["action"].max()) for chunk in moves.chunks())
-        for chunk in moves.chunks():
+    def _sums(self, width: float = math.inf, actions: bool = False) -> Sums:
+        """Sums over rows with equal actions, or rewards within `width`, of which not too many."""
+        estimator, sums = self.estimator, Sums()
+        end, origin = estimator.solution.value.size, float(np.median(estimator.sums.centre))
+        for chunk in (self._with_actions if actions else estimator.moves).chunks():
             rows = estimator._rows(chunk)
-            after = np.where(rows["terminated"], codes - 1, rows["next_state"])
-            action = chunk["action"] if taken > 1 else 0
+            after = np.where(rows["terminated"], end, rows["next_state"])
             place = np.clip(np.rint((rows["reward"] - origin) / width), -FARTHEST, FARTHEST)
+            kind = chunk.get("action", 0) if actions else place
             given = {name: rows[name] for name in ("state", "reward", "gamma", "lam")}
-            given["rho"] = rows.get("rho", 1.0)
-            sums.add(next_state=(place * taken + action) * codes + after, **given)
-            if len(sums) > most:
+            sums.add(next_state=kind * (end + 1) + after, rho=rows.get("rho", 1.0), **given)
+            if len(sums) > MOST_EDGES and width < math.inf:
                 break
-        w, c = sums.moment(1, 0), sums.centre
+        return sums
+
+    def _rows(self, sums: Sums, actions: bool = False) -> Rows:
+        """The rows of these sums, by state and action.
+
+        States without an estimate end, as in least squares: there follows the mean of the others.
+        """
+        fit, w, gamma = self.estimator.solution, sums.moment(1, 0), sums.discount
         mean, square = (sums.moment(1, b) / np.where(w > 0, w, 1.0) for b in (1, 2))
-        gamma = sums.discount
         lam = np.divide(sums.trace_discount, gamma, out=np.ones_like(gamma), where=gamma > 0)
-        after, action = sums.next_state % codes, sums.next_state // codes % taken
-        found = Rows(
-            sums.state, action, np.where(after == codes - 1, END, after), gamma, lam, c + mean,
-            np.sqrt(np.maximum(square - mean**2, 0.0)), w, sums.moment(2, 0),
-        )  # fmt: skip
-        return found.of(w > 0)
+        kind, after = np.divmod(sums.next_state, fit.value.size + 1)
+        after = np.where(after == fit.value.size, END, after)
+        reward, std = sums.centre + mean, np.sqrt(np.maximum(square - mean**2, 0.0))
+        found = (sums.state, kind * actions, after, gamma, lam, reward, std, w, sums.moment(2, 0))
+        known = np.isfinite(fit.value)
+        holes, kept = np.flatnonzero(~known), (w > 0) & known[sums.state]
+        others = np.average(fit.value[known], weights=fit.visits[known]) if known.any() else 0.0
+        own = (holes, *np.outer([0, END, 0, 1, others, 0, 1, 1], np.ones(holes.size)))
+        whole = [np.append(x[kept], y.astype(x.dtype)) for x, y in zip(found, own, strict=True)]
+        return Rows._make(whole).of(np.lexsort((whole[1], whole[0])))
 
     @property
     def _with_actions(self) -> Moves:
@@ -366,21 +339,6 @@ class Empirical:
         acting, moves = self.experience.with_actions, self.estimator.moves
         given = acting(Counts()) if self.experience.is_log and acting is not None else moves
         return given if isinstance(given, Moves) and len(given) == len(moves) else moves
-
-    def _rows(self, rows: Rows) -> Rows:
-        """Rows sorted by state and action; states without an estimate end, as in least squares.
-
-        There follows the mean of the others.
-        """
-        fit = self.estimator.solution
-        known = np.isfinite(fit.value)
-        holes = np.flatnonzero(~known)
-        kept = known[rows.state]
-        mean = np.average(fit.value[known], weights=fit.visits[known]) if known.any() else 0.0
-        ones = np.ones(holes.size)
-        own = holes, 0 * holes, END + 0 * holes, 0 * ones, ones, mean * ones, 0 * ones, ones, ones
-        whole = Rows._make(np.append(x[kept], y) for x, y in zip(rows, own, strict=True))
-        return whole.of(np.lexsort((whole.action, whole.state)))
 
     def _solved(self, rows: Rows) -> Solution:
         """The solution of the MDP that the rows are edges of."""
@@ -409,17 +367,6 @@ class Empirical:
         return np.stack([at % columns, -(at // columns)], 1) if rows * columns == states else None
 
 
-def _three(rows: Rows) -> Rows:
-    """Three rewards in place of normal noise, with its first five moments."""
-    many = rows.of(np.repeat(np.arange(rows.state.size), 3))
-    step = many.reward_std * np.tile([-math.sqrt(3), 0.0, math.sqrt(3)], rows.state.size)
-    share = np.tile([1 / 6, 2 / 3, 1 / 6], rows.state.size)
-    return many._replace(
-        reward=many.reward + step, reward_std=0.0 * step,
-        weight=share * many.weight, squares=share * many.squares,
-    )  # fmt: skip
-
-
 def _draws(solution: Solution, rows: Rows, times: int) -> Iterator[Solution]:
     """Solutions of a Bayesian bootstrap.
 
@@ -440,3 +387,20 @@ def _draws(solution: Solution, rows: Rows, times: int) -> Iterator[Solution]:
         drawn: WeightedEdges = replace(edges, b=b, reward=reward, reward_std=std)
         with contextlib.suppress(RetvarError):  # that some draws never end
             yield solve_weighted(solution.mdp, drawn, None)
+
+
+def _law_of_draw(law: Law, draw: Solution, points: Array, count: int) -> Array:
+    """ψ of a draw after so many steps from the law of the data, moved to its mean and std."""
+    old, right = law.solution, points > 0
+    ratio = np.divide(
+        draw.std, old.std, out=np.ones(len(law)), where=(draw.std > 0) & (old.std > 0)
+    )
+    shift = draw.mean - old.mean
+    own = spread(points, law._bounds.points, Columns.of_itself(ratio, shift), law._bounds.above)
+    own -= shift[:, None] * right
+    epsilon = deviation(draw._edges, draw.value, old.mean)
+    steps = Steps.of(draw._edges, epsilon, draw.variance, 1).above
+    shift = draw._edges.expect(epsilon)
+    for _ in range(count):
+        own = spread(points, points, steps, own) - shift[:, None] * right
+    return np.asarray(own + np.maximum(points, 0.0))

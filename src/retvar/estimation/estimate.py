@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray
 
 from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
-from retvar.estimation.empirical import Empirical, LawEstimate
 from retvar.estimation.return_intervals import ReturnIntervals
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import LeastSquaresEstimator, StateEstimator, refuse_discounts
-from retvar.exact.attribution import Attribution
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves, uninterrupted
 from retvar.experience.stream import Chunk, Experience
@@ -34,7 +31,11 @@ from retvar.support.html import table as html_table
 from retvar.td.learners import Learner
 
 if TYPE_CHECKING:
+    import xarray
     from matplotlib.figure import Figure
+
+    from retvar.estimation.empirical import Empirical, LawEstimate
+    from retvar.exact.attribution import Attribution
 
 log = logging.getLogger("retvar.estimate")
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
@@ -68,8 +69,9 @@ class Estimate(Shown):
     @property
     def monitor(self) -> Monitor:
         """Visits, and observed returns with the values that were found: a second reading."""
-        moves, self._unmonitored = self._unmonitored, Moves()
-        self._monitor.read(self.estimator, moves)
+        with uninterrupted():
+            moves, self._unmonitored = self._unmonitored, Moves()
+            self._monitor.read(self.estimator, moves)
         return self._monitor
 
     @property
@@ -174,6 +176,8 @@ class Estimate(Shown):
 
     @cached_property
     def _empirical(self) -> Empirical:
+        from retvar.estimation.empirical import Empirical
+
         if not isinstance(self.estimator, StateEstimator):
             remedy = 'needs states and by="least_squares"; for observations see retvar.rollouts'
             raise InputError("experience", self.experience.name, remedy)
@@ -236,8 +240,8 @@ class Estimate(Shown):
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
         rows, counts = arguments.integer("rows", rows, 0), self.experience.counts
-        told, table = results.describe_data(self.data, counts), results.table(self.data, rows)
-        return f"{told}\n\n{table}"
+        told = results.describe_data(self.data, counts)
+        return f"{told}\n\n{results.table_rows(self.data, rows)}"
 
     def __repr__(self) -> str:
         done = count(self.estimator.steps, "transition")
@@ -409,7 +413,8 @@ def estimate(
     features
         For observations, one family in place of a mixture: ``"tiles"``, ``"fourier"``,
         ``"polynomial"``, or :mod:`retvar.td.features`; or a list of ``"tiles"``, ``"waves"``,
-        ``"neighbours"``, features, and objects with ``fit`` and ``predict``, to be mixed.
+        ``"neighbours"``, ``"deep"``, features, and objects with ``fit`` and ``predict``, to be
+        mixed. ``"deep"`` alone adds networks (:class:`retvar.deep.Networks`) to the mixture.
     bootstrap_samples, level, seed
         Of the intervals: number of bootstrap samples (``by="td"``; default 100), confidence level,
         seed.
@@ -462,8 +467,12 @@ def estimate(
         from retvar.estimation.cluster import learn_on_cluster
 
         learn_on_cluster(found, cluster, workers, progress)
-    for each in found.warnings:
-        log.warning("%s: %s", experience.name, each)
+    try:
+        for each in found.warnings:  # which need the fit
+            log.warning("%s: %s", experience.name, each)
+    except KeyboardInterrupt as error:
+        error.estimate = found  # type: ignore[attr-defined]
+        raise
     return found
 
 

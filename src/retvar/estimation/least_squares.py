@@ -29,7 +29,7 @@ import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from retvar.estimation.sums import Sums, check_sums
 from retvar.mdp.linear import Resolvent, expanding, reaching
@@ -104,7 +104,7 @@ class LeastSquares:
 
 
 def _quantile(level: float, df: Array) -> Array:
-    found: Array = student.ppf(0.5 + level / 2, np.clip(df, 1.0, LARGEST_DF))
+    found: Array = stdtrit(np.clip(df, 1.0, LARGEST_DF), 0.5 + level / 2)
     return found
 
 
@@ -464,11 +464,10 @@ class Inverse:
     @cached_property
     def matrix(self) -> Array:
         """The inverse itself, where it is dense."""
-        (getri,) = scipy.linalg.get_lapack_funcs(("getri",), (self._lu[0],))
-        return np.ascontiguousarray(getri(*self._lu)[0])
+        return np.ascontiguousarray(self.solve(np.eye(self.states)))
 
     def solve(self, b: Array) -> Array:
-        """(I − M)⁻¹b for a vector; not finite where b overflowed."""
+        """(I − M)⁻¹b for a vector, or columns where it is dense; not finite where b overflowed."""
         if self.dense:
             return np.asarray(scipy.linalg.lu_solve(self._lu, b, check_finite=False))
         return Resolvent(self._M).solve(b).x

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import NEVER_LEFT
-from retvar.estimation.observations import ObservationEstimator
 from retvar.estimation.returns import Visits, predict_rows
-from retvar.estimation.states import LeastSquaresEstimator, StateEstimator
+from retvar.estimation.states import QUANTITIES, LeastSquaresEstimator, StateEstimator
 from retvar.estimation.sums import check_counts, ratio_warning
 from retvar.exact.moments import notes_on
 from retvar.experience.action_pairs import split_label
@@ -25,8 +23,10 @@ from retvar.support.format import align, count, listed, natural_key, number, rea
 from retvar.td.networks import SHAPES
 from retvar.version import __version__
 
+if TYPE_CHECKING:
+    import xarray
+
 Array = NDArray[np.float64]
-QUANTITIES = ("value", "variance", "std")
 RELIABILITY = {  # columns of a dataset: what estimates of states rest on
     "effective_visits": "effective_visits", "value_events": "value_events",
     "std_events": "variance_events", "note": "note",
@@ -88,6 +88,8 @@ def _by_state(found: Any) -> xarray.Dataset:
             data[name] = np.array([label_text(split_label(x)[k]) for x in known], dtype=str)
     label = np.array([label_text(x) for x in [*known, *range(len(known), n)][:n]], dtype=str)
     coords = {"state": np.arange(n), "label": ("state", label)}
+    import xarray  # slow to import
+
     made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
     if e.label_names:
         made.attrs["label_names"] = "; ".join(e.label_names)
@@ -115,9 +117,11 @@ def _by_region(found: Any) -> xarray.Dataset:
     visits, centres = monitor.visits.most_visited(REGIONS)
     axes = found.experience.names or [f"x{i}" for i in range(centres.shape[1])]
     data = {"visits": visits, **estimates(estimator, centres, monitor.level)}
-    if isinstance(estimator, ObservationEstimator):
+    if hasattr(estimator, "spread"):
         spread = estimator.spread(centres)
         data |= {"note": spread.note, "distance": spread.distance}
+    import xarray
+
     columns: dict[str, Any] = {name: ("region", x) for name, x in data.items()}
     columns["centre"] = ("region", "axis"), centres
     return xarray.Dataset(columns, {"region": np.arange(visits.size), "axis": list(axes)})
@@ -195,6 +199,8 @@ def _settings(found: Any) -> dict[str, Any]:
         attributes["reward"] = e.cost
     if e.pairs:
         attributes["actions"] = 1
+    if estimator.has_intervals and hasattr(estimator, "intervals"):
+        attributes["intervals"] = estimator.intervals  # which are no confidence intervals
     warned, checked = "\n".join(found.warnings), str(found.self_check)
     return attributes | {"retvar": __version__, "self_check": checked, "warnings": warned}
 
@@ -246,32 +252,12 @@ def to_action_values(experience: Any, data: xarray.Dataset) -> xarray.Dataset:
         if column.dims == ("state",) and name not in ("of_state", "action"):
             matrix = _placed(column.values, math.prod(shape), at).reshape(shape)
             columns[str(name)] = (("state", "action"), matrix)
+    import xarray
+
     return xarray.Dataset(columns, coords, data.attrs)
 
 
 # ------------------------------------------------------------------ text
-
-
-def table(data: xarray.Dataset, rows: int = 20) -> str:
-    """Table of states or regions with value, std and their intervals.
-
-    All states by label, numbers by size; where they are too many, the most visited ones first.
-    Where they are known, the skewness and the excess kurtosis follow.
-
-    >>> ends = {f"{what}_{end}": ("state", [1.0]) for what in ("value", "std")
-    ...         for end in ("low", "high")}
-    >>> one = {"visits": ("state", [7]), "value": ("state", [1.0]), "std": ("state", [1.0])}
-    >>> coords = {"label": ("state", ["dock"])}
-    >>> print(table(xarray.Dataset(one | ends, coords, {"level": 0.9})))
-    state  visits  value          90%    std          90%
-     dock       7   1.00  1.00 … 1.00   1.00  1.00 … 1.00
-    """
-    found = table_rows(data, rows)
-    text = [line.rstrip() for line in align(found.lines)]
-    if found.hidden > 0:
-        kind = found.unit + ("s" if found.hidden > 1 else "")
-        text.append(f"… and {found.hidden:,} more {kind}, less visited")
-    return "\n".join(text)
 
 
 class TableRows(NamedTuple):
@@ -281,9 +267,27 @@ class TableRows(NamedTuple):
     hidden: int
     unit: str
 
+    def __str__(self) -> str:
+        more = f"… and {count(self.hidden, f'more {self.unit}')}, less visited"
+        text = [*map(str.rstrip, align(self.lines)), more]
+        return "\n".join(text if self.hidden > 0 else text[:-1])
 
-def table_rows(data: xarray.Dataset, rows: int) -> TableRows:
-    """The cells of :func:`table`."""
+
+def table_rows(data: xarray.Dataset, rows: int = 20) -> TableRows:
+    """Table of states or regions with value, std and their intervals.
+
+    All states by label, numbers by size; where they are too many, the most visited ones first.
+    Where they are known, the skewness and the excess kurtosis follow.
+
+    >>> import xarray
+    >>> ends = {f"{what}_{end}": ("state", [1.0]) for what in ("value", "std")
+    ...         for end in ("low", "high")}
+    >>> one = {"visits": ("state", [7]), "value": ("state", [1.0]), "std": ("state", [1.0])}
+    >>> coords = {"label": ("state", ["dock"])}
+    >>> print(table_rows(xarray.Dataset(one | ends, coords, {"level": 0.9})))
+    state  visits  value          90%    std          90%
+     dock       7   1.00  1.00 … 1.00   1.00  1.00 … 1.00
+    """
     visits, unit = data["visits"].values, _unit(data)
     order = np.flatnonzero(visits > 0)
     if unit == "region":
@@ -297,7 +301,8 @@ def table_rows(data: xarray.Dataset, rows: int) -> TableRows:
     if unit == "region" or order.size > rows:  # the most visited first, of equal visits by label
         order = order[np.argsort(-visits[order], kind="stable")]
     shown = order[:rows]
-    level = [f"{100 * data.attrs['level']:.4g}%"] if "value_low" in data else []
+    percent = f"{100 * data.attrs['level']:.4g}%"
+    level = [data.attrs.get("intervals", percent)] if "value_low" in data else []
     shapes = [name for name in SHAPES.values() if name in data]
     lines = [[head, "visits", "value", *level, "std", *level, *shapes]]
     for i in shown:
@@ -356,6 +361,7 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
     ratios = f"{number(a['largest_ratio'])}; the effective sample size is "
     ratios += count(round(size), "transition")
     kept = counts.where_missing if counts.missing_rewards else ""
+    sums = "costs" if a.get("reward") else "rewards"
     outside = count(a["out_of_bounds"], "observation") if a["out_of_bounds"] else ""
     heading = [
         f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, {kinds.get(by, method)}",
@@ -368,7 +374,7 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         ("return intervals: {}", "" if limits.endswith("not observed") else limits),
         ("importance ratios: the largest is {}", ratios if weighted else ""),
         ("left out: {}", reasons(counts.rejected)),
-        ("rewards are missing: {}", "" if kept in a["warnings"] else kept),
+        (f"{sums} are missing: {{}}", "" if kept in a["warnings"] else kept),
         ("truncated without a flag: {}", reasons(counts.unmarked_ends)),
         *(("WARNING: {}", each) for each in a["warnings"].splitlines()),
         ("{} outside the bounds: clipped to them", outside),

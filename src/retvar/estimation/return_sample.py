@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest, quantile_test, skew
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
-from retvar.estimation.verdicts import log_std_interval
+from retvar.estimation.verdicts import Groups, LogStd
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import count, number
@@ -67,7 +66,7 @@ class ReturnSample:
     size = property(lambda self: int(self.returns.size))
     # outside the interval on each side, and Student's quantile: half that of a mean, in its errors
     _tail = property(lambda self: (1.0 - self.level) / 2.0)
-    _reach = property(lambda self: float(student.ppf(1.0 - self._tail, self.size - 1)))
+    _reach = property(lambda self: float(stdtrit(self.size - 1, 1.0 - self._tail)))
 
     @property
     def varies_as_seen(self) -> bool:
@@ -105,19 +104,22 @@ class ReturnSample:
         spread = math.sqrt(float((y * y).sum()) / (n - 1))
         if spread <= ROUNDING * float(np.abs(self.returns).max()):
             return Interval(0.0, 0.0, 0.0)
-        low, high = log_std_interval(y * y * (n / (n - 1)), self._reach, least=0.0)
-        estimate = spread if self.varies_as_seen else math.nan
-        return Interval(estimate, math.exp(low), math.exp(high))
+        found = LogStd(y * y * (n / (n - 1)), Groups(np.zeros(n, np.int64), 1))
+        low, high = (math.exp(end[0]) for end in found.interval(self._reach, least=0.0))
+        return Interval(spread if self.varies_as_seen else math.nan, low, high)
 
     @property
     def skewness(self) -> Interval:
         """Third standardised moment; it has no interval, since rare returns decide it."""
-        flat = float(self.returns.std()) <= ROUNDING * float(np.abs(self.returns).max())
-        third = 0.0 if flat else float(skew(self.returns))
+        off, spread = self.returns - self.returns.mean(), float(self.returns.std())
+        flat = spread <= ROUNDING * float(np.abs(self.returns).max())
+        third = 0.0 if flat else float((off**3).mean()) / spread**3
         return Interval(third if self.varies_as_seen else math.nan, math.nan, math.nan)
 
     def quantile(self, share: float) -> Interval:
         """A quantile; its interval needs no assumption on the distribution (order statistics)."""
+        from scipy.stats import quantile_test  # slow to import
+
         share = arguments.level("share", share)
         low, high = quantile_test(self.returns, p=share).confidence_interval(self.level)
         ends = -math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high
@@ -126,6 +128,8 @@ class ReturnSample:
 
     def probability_below(self, limit: float) -> Interval:
         """Probability of a return below `limit`, with the Clopper–Pearson interval."""
+        from scipy.stats import binomtest  # slow to import
+
         below = int(np.count_nonzero(self.returns < arguments.number("limit", limit)))
         low, high = binomtest(below, self.size).proportion_ci(self.level)
         return Interval(below / self.size, float(low), float(high))
@@ -156,7 +160,7 @@ class ReturnSample:
         if error <= ROUNDING * float(np.abs(x).max()):
             return 0.0, 0.0
         z, unit = (parts - parts.mean()) / error, error / math.sqrt(n)
-        reach = float(student.ppf(1.0 - self._tail, share * n - 1.0))
+        reach = float(stdtrit(share * n - 1.0, 1.0 - self._tail))
         shift = float((z**3).mean()) * (2.0 * reach**2 + 1.0) / (6.0 * math.sqrt(n))
         return min(-reach, shift - reach) * unit, max(reach, shift + reach) * unit
 

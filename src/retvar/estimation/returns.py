@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas
 from numpy.typing import NDArray
 
 from retvar.estimation.episodes import EpisodeLog
@@ -74,7 +73,7 @@ class Returns:
     """Returns that do not overlap; where there are more than `most`, a random sample of them."""
 
     def __init__(self, width: int, most: int) -> None:
-        self._rows = np.zeros((0, LEAD + 2 * width))
+        self._parts, self._limit = [np.zeros((0, LEAD + 2 * width))], 1.0  # of lots
         self._width, self._most = width, most
         self.count = 0  #: of all that were seen
 
@@ -84,30 +83,46 @@ class Returns:
     rest = property(lambda self: self._rows[:, REST])  #: discount, with its sign; 0: it is whole
     missing_share = property(lambda self: np.minimum(np.abs(self.rest), 1.0))  #: without its sign
 
-    def add(self, key: Integers, log: EpisodeLog, next_value: Any = 0.0) -> None:
+    def add(self, key: Integers, log: EpisodeLog, next_value: Array | None = None) -> None:
         """Add those of some trajectories, by the keys of their rows; none begins below 0.
 
         `next_value` is that of the next states, of which a λ-return with λ < 1 contains a part.
         """
-        value = np.where(log.terminated, 0.0, next_value)
-        reward = log.reward + log.discount * (1.0 - log.lam) * value
-        columns = map(read_only, (key, reward, log.discount * log.lam, log.terminated | log.cut))
+        reward, over = log.reward, log.terminated | log.cut
+        if next_value is not None:
+            value = np.where(log.terminated, 0.0, next_value)
+            reward = reward + log.discount * (1.0 - log.lam) * value
+        columns = map(read_only, (key, reward, log.discount * log.lam, over))
         (begun, last), (sums, rest) = observe(*columns, CLOSED, int(key.max(initial=0)) + 1)
+        lots = np.random.default_rng(self.count).random(begun.size)
+        self.count += begun.size
+        chosen = np.flatnonzero(lots < self._limit)
         rest = np.where(np.abs(rest) < NEGLIGIBLE, 0.0, rest)
-        lots, ends = np.random.default_rng(self.count), (log.state[begun], log.next_state[last])
-        self._keep(np.column_stack([lots.random(begun.size), sums, rest, *ends]), begun.size)
+        ends = log.state[begun[chosen]], log.next_state[last[chosen]]
+        self._keep(np.column_stack([lots[chosen], sums[chosen], rest[chosen], *ends]))
 
     def merge(self, other: Returns) -> None:
         """Add the returns of another part of the log."""
-        self._keep(other._rows, other.count)
+        self.count += other.count
+        self._keep(other._rows)
 
-    def _keep(self, rows: Array, count: int) -> None:
-        """Add these; of all, the smallest lots remain."""
-        self.count += count
-        self._rows = np.concatenate([self._rows, rows])
-        if len(self._rows) > self._most:
-            chosen = np.argpartition(self._rows[:, LOT], self._most)[: self._most]
-            self._rows = self._rows[np.sort(chosen)]
+    def _keep(self, rows: Array) -> None:
+        """Add these; there may be twice as many as wanted for a while."""
+        self._parts.append(rows)
+        if sum(map(len, self._parts)) > 2 * self._most:
+            _ = self._rows
+
+    @property
+    def _rows(self) -> Array:
+        """Of all, those with the smallest lots."""
+        if len(self._parts) > 1:
+            rows = np.concatenate(self._parts)
+            if len(rows) > self._most:
+                chosen = np.argpartition(rows[:, LOT], self._most)[: self._most]
+                rows = rows[np.sort(chosen)]
+                self._limit = float(rows[:, LOT].max())
+            self._parts = [rows]
+        return self._parts[0]
 
     def completed(self, value: Predictor) -> Array:
         """The returns, completed with these values."""
@@ -143,8 +158,7 @@ def discounts(estimator: Any, chunk: Mapping[str, Any], follows: NDArray[Any]) -
     for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams)):
         if own.size > 1 and name not in chunk:
             if own.size <= follows.max(initial=0):
-                remedy = "must be one number, or one per state"
-                raise InputError(name, f"{own.size} numbers", remedy)
+                raise InputError(name, f"{own.size} numbers", "must be one, or one per state")
             own = own[follows]
         column = np.asarray(chunk.get(name, own), dtype=np.float64)
         found.append(np.broadcast_to(column, len(follows)))
@@ -176,9 +190,9 @@ class Visits:
         self.low, self.high = (np.asarray([] if x is None else x, float) for x in (low, high))
         width = max(1, self.low.size - bool(actions))
         self.bins, self.dimensions = BINS.get(width, 3 if width <= 12 else 2), min(width, DIVIDED)
-        table = pandas.DataFrame(np.reshape(sums, (len(counts), self.low.size)), cells, dtype=float)
-        table["visits"] = np.array(counts, dtype=np.int64)
-        self._table = table[table["visits"] > 0]
+        self._cells, self._totals = np.zeros(0, np.int64), np.zeros((0, 1 + self.low.size))
+        table = np.column_stack([counts, np.reshape(sums, (len(counts), self.low.size))])
+        self._include(np.arange(len(counts)) if cells is None else cells, table)
 
     def cells(self, rows: NDArray[Any]) -> Integers:
         """The state, or the number of the box, in which each row lies."""
@@ -194,25 +208,37 @@ class Visits:
 
     def add(self, rows: NDArray[Any]) -> None:
         """Count a chunk."""
-        new = pandas.DataFrame(rows if self.regions else {}, range(len(rows)), dtype=float)
-        self._include(new.assign(visits=1).groupby(self.cells(rows)).sum())
+        cells, table = self.cells(rows), np.column_stack([np.ones(len(rows)), rows])
+        if not self.regions:
+            counts = np.bincount(cells)
+            cells = np.flatnonzero(counts)
+            table = counts[cells, None]
+        self._include(cells, table)
 
     def merge(self, other: Visits) -> None:
         """Add other visits, of the same boxes."""
-        self._include(other._table)
+        self._include(other._cells, other._totals)
 
-    def _include(self, table: pandas.DataFrame) -> None:
-        self._table = pandas.concat([self._table, table]).groupby(level=0).sum()
+    def _include(self, cells: Any, table: Array) -> None:
+        """Add visits, and sums of observations, of some cells."""
+        table = np.concatenate([self._totals, table])
+        self._cells, at = np.unique(np.append(self._cells, cells), return_inverse=True)
+        size = self._cells.size
+        self._totals = np.column_stack([np.bincount(at, column, size) for column in table.T])
 
     @property
     def counts(self) -> Integers:
         """Visits of all states up to the last that was visited."""
-        size = int(self._table.index.max()) + 1 if len(self._table) else 0
-        return np.asarray(self._table["visits"].reindex(range(size), fill_value=0))
+        found = np.zeros(int(self._cells.max(initial=-1)) + 1, np.int64)
+        found[self._cells] = self._totals[:, 0]
+        return found
 
     def at(self, rows: NDArray[Any]) -> Integers:
         """Visits of the state or box of each row."""
-        return np.asarray(self._table["visits"].reindex(self.cells(rows), fill_value=0))
+        cells = self.cells(rows)
+        place = np.searchsorted(self._cells, cells)
+        known = np.append(self._cells, -1)[place] == cells
+        return np.where(known, np.append(self._totals[:, 0], 0)[place], 0).astype(np.int64)
 
     def known(self, rows: NDArray[Any]) -> Mask:
         """Whether each state or box was visited; none beyond the bounds was."""
@@ -225,18 +251,17 @@ class Visits:
 
     def most_visited(self, count: int) -> tuple[Integers, Array]:
         """Visits of the most visited boxes, and the mean observation in each."""
-        most = self._table.sort_values("visits", ascending=False, kind="stable")[:count]
-        visits = most.pop("visits").to_numpy()
-        return visits, most.to_numpy() / visits[:, None]
+        most = self._totals[np.argsort(-self._totals[:, 0], kind="stable")[:count]]
+        return most[:, 0].astype(np.int64), most[:, 1:] / most[:, :1]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data, the arguments of the class."""
         if not self.regions:
             return {"counts": self.counts.tolist()}
-        visits, table = self._table["visits"], self._table.drop(columns="visits")
-        arrays = {"low": self.low, "high": self.high, "cells": table.index, "counts": visits}
+        counts, sums = self._totals[:, 0].astype(np.int64), self._totals[:, 1:]
+        arrays = {"low": self.low, "high": self.high, "cells": self._cells, "counts": counts}
         plain = {name: each.tolist() for name, each in arrays.items()}
-        return plain | {"sums": table.to_numpy().tolist(), "actions": self.actions}
+        return plain | {"sums": sums.tolist(), "actions": self.actions}
 
 
 class Monitor:
@@ -270,12 +295,11 @@ class Monitor:
                 continue
             gamma, lam = discounts(estimator, chunk, follows)
             log = EpisodeLog.of(chunk | {"gamma": gamma, "lam": lam}, weighted)
-            value: Any = 0.0
+            value = None
             if bool((lam < 1).any()):
                 value = predict_rows(estimator, "value", follows.reshape(len(state), -1))
-            cells = self.visits.cells(state)
-            self.returns.add(cells & (KEYS - 1), log, value)
-            self.sequence.add(np.zeros_like(cells), log, value)
+            self.returns.add(self.visits.cells(state) & (KEYS - 1), log, value)
+            self.sequence.add(np.zeros(len(state), np.int64), log, value)
 
     def merge(self, other: Self) -> None:
         """Add what was counted elsewhere, of the same states."""

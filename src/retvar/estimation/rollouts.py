@@ -13,7 +13,7 @@ import numpy as np
 from retvar.estimation.episodes import Chunk, EpisodeLog, lambda_returns, missing
 from retvar.estimation.return_sample import ReturnSample
 from retvar.experience import from_gymnasium
-from retvar.experience.environments import is_vector, make_copies
+from retvar.experience.environments import is_vector, opened
 from retvar.support import arguments
 from retvar.support.errors import InputError
 
@@ -97,11 +97,8 @@ def rollouts(
         reward_range = low, high = arguments.numbers("reward_range", reward_range, 2).tolist()
         if low > high:
             raise InputError("reward_range", reward_range, "must be (smallest, largest)")
-    made = make_copies(env, envs, options)
-    used = env if made is None else made()
     with ExitStack() as after:
-        for each in [] if made is None else used:
-            after.callback(each.close)
+        used = after.enter_context(opened(env, envs, options))
         placed = _placed(used, start, max_steps, after)
         question = gamma, truncated, value, reward_range, level
         ran = [_run(placed, policy, episodes, deterministic, seed)]
@@ -112,9 +109,9 @@ def rollouts(
     return _sample(ran, *question)
 
 
-def _run(env: Any, policy: Any, episodes: int, greedy: bool | None, seed: int) -> Chunk:
+def _run(envs: list[Any], policy: Any, episodes: int, greedy: bool | None, seed: int) -> Chunk:
     """Columns of so many episodes, one after the other."""
-    experience = from_gymnasium(env, policy, episodes=episodes, deterministic=greedy, seed=seed)
+    experience = from_gymnasium(envs, policy, episodes=episodes, deterministic=greedy, seed=seed)
     columns = _joined(list(experience.chunks()))
     order = np.argsort(columns.pop("stream", columns["terminated"] * 0), kind="stable")
     return {name: column[order] for name, column in columns.items()}
@@ -159,17 +156,17 @@ def _sample(
     return ReturnSample(returns + rest, cut_off, level, completed=completed, bounds=bounds)
 
 
-def _placed(env: Any, start: Any, max_steps: int | None, after: ExitStack) -> Any:
+def _placed(envs: list[Any], start: Any, max_steps: int | None, after: ExitStack) -> list[Any]:
     """The environments, with the given limit of steps, and the start until `after`."""
     import gymnasium
 
     if start is None and max_steps is None:
-        return env
-    if is_vector(env):
+        return envs
+    if is_vector(envs):
         name, given = ("start", start) if start is not None else ("max_steps", max_steps)
         raise InputError(name, given, "needs single environments: give an id, one, or a list")
     found = []
-    for each in env if isinstance(env, list | tuple) else [env]:
+    for each in envs:
         arguments.instance("env", each, gymnasium.Env, "a Gymnasium environment or its id")
         if start is not None:
             after.enter_context(_starting(each.unwrapped, start))
@@ -177,7 +174,7 @@ def _placed(env: Any, start: Any, max_steps: int | None, after: ExitStack) -> An
             limit = arguments.integer("max_steps", max_steps, 1)
             each = gymnasium.wrappers.TimeLimit(each, limit)
         found.append(each)
-    return found if isinstance(env, list | tuple) else found[0]
+    return found
 
 
 @contextmanager

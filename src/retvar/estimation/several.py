@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,24 +85,23 @@ class SeveralEstimate(Shown):
     def returns(self) -> SeveralReturns:
         """Values and covariances of all states; NaN where the data does not determine them."""
         each = np.eye(len(self.names))
-        own = [self._combined(w) for w in each]
-        value = np.array([found.value() for found in own])
-        table = np.empty((len(own), *value.shape))
-        scale = []
-        for k, found in enumerate(own):
-            table[k, k] = found.estimator.predict(np.arange(value.shape[1]), "variance")
-            typical = (
-                float(np.sqrt(np.nanmean(table[k, k]))) if np.isfinite(table[k, k]).any() else 0
-            )
-            scale.append(typical or 1.0)
-        for a, b in combinations(range(len(own)), 2):  # as large as each other, against rounding
-            one, other = each[a] / scale[a], each[b] / scale[b]
-            ends = (self._combined(w).std() ** 2 for w in (one + other, one - other))
-            table[a, b] = table[b, a] = scale[a] * scale[b] * np.subtract(*ends) / 4
+        value = np.array([self._combined(w).value() for w in each])
+        own = np.array([self._variance(w) for w in each])
+        scale = np.sqrt(np.nan_to_num(own).mean(axis=1))
+        each /= np.where(scale > 0, scale, 1.0)[:, None]  # as large as each other
+        table = np.empty((len(own), *own.shape))
+        for a, b in combinations_with_replacement(range(len(own)), 2):
+            sizes = each[a, a] * each[b, b]
+            sides = (self._variance(w) for w in (each[a] + each[b], each[a] - each[b]))
+            table[a, b] = table[b, a] = own[a] if a == b else np.subtract(*sides) / 4 / sizes
         labels = self.experience.labels
         states = range(value.shape[1]) if labels is None else map(label_text, labels)
-        varies, known = np.diagonal(table).T != 0, list(states)[: value.shape[1]]
-        return SeveralReturns(self.names, known, value, table, varies, "not known")
+        known = list(states)[: value.shape[1]]
+        return SeveralReturns(self.names, known, value, table, own != 0, "not known")
+
+    def _variance(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The variance of a weighted sum in each state."""
+        return np.asarray(self._combined(weights).std() ** 2)
 
     def save(self, path: str | Path) -> None:
         """Write to a folder: a folder for each reward, and ``returns.nc`` with the covariances."""

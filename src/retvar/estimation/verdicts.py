@@ -2,7 +2,7 @@
 
 A check that cannot fail is worth nothing: "agrees" is said only where a difference of a quarter
 would have been noticed, "disagrees" only where chance is an unlikely explanation. Everything else
-is "too uncertain to tell".
+is "too uncertain to tell". Many places are judged at once: returns are in groups, a place each.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from retvar.estimation.returns import FEWEST
 from retvar.support.format import count, number
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 AGREES, DISAGREES, UNCERTAIN = "agrees", "disagrees", "too uncertain to tell"
 ENOUGH = 200  # returns below which agreement is not said
 REACH = 1.8  # standard errors of the interval that "agrees" rests on
@@ -36,12 +39,10 @@ FARTHEST = 1e50  # standard deviations; squares of larger numbers would overflow
 class Verdict:
     """What returns say of an estimate.
 
-    >>> rng = np.random.default_rng(0)
-    >>> print(judge_std(rng.normal(size=2_000)))
+    >>> z = np.random.default_rng(0).normal(size=2_090)
+    >>> for verdict in judge_std(Groups(np.repeat([0, 1], [2_000, 90]), 2), z):
+    ...     print(verdict)
     agrees (a difference of 4% would have been seen)
-    >>> print(judge_std(rng.normal(0.0, 1.5, size=2_000)))
-    disagrees by a factor of 1.49 [1.45, 1.54]
-    >>> print(judge_std(rng.normal(size=90)))
     too uncertain to tell (90 returns)
     """
 
@@ -73,17 +74,6 @@ class Verdict:
         return f"disagrees by {by} [{low}, {high}]"
 
 
-def _verdict(quantity: str, n: int, middle: float, low: float, high: float, off: bool) -> Verdict:
-    """The verdict on a difference and its interval; `off` where chance is no likely explanation."""
-    agrees = n >= ENOUGH and max(-low, high) < TOLERATED[quantity]
-    kind = AGREES if agrees else DISAGREES if off else UNCERTAIN
-    return Verdict(quantity, kind, n, middle, low, high)
-
-
-def _nothing_said(quantity: str, n: int) -> Verdict:
-    return Verdict(quantity, UNCERTAIN, n, math.nan, math.nan, math.nan)
-
-
 def joint_kind(*verdicts: Verdict) -> str:
     """One word for several verdicts: a single "disagrees" decides, "agrees" takes all of them."""
     kinds = {verdict.kind for verdict in verdicts}
@@ -92,104 +82,168 @@ def joint_kind(*verdicts: Verdict) -> str:
     return AGREES if kinds == {AGREES} else UNCERTAIN
 
 
+class Groups:
+    """Numbers in groups; what is asked of them comes for every group, 0 for one without numbers.
+
+    >>> pairs = Groups(np.array([0, 0, 1, 1]), 2)
+    >>> pairs.mean([1.0, 2.0, 5.0, 7.0]), pairs.largest(np.array([1.0, 2.0, 5.0, 7.0]))
+    (array([1.5, 6. ]), array([2., 7.]))
+    """
+
+    def __init__(self, of: Integers, groups: int) -> None:
+        self.of, self.n = of, np.bincount(of, minlength=groups)
+
+    def sum(self, x: Any) -> Array:
+        """Sum of each group."""
+        weights = np.broadcast_to(np.asarray(x, np.float64), self.of.shape)
+        return np.asarray(np.bincount(self.of, weights, self.n.size), np.float64)
+
+    def mean(self, x: Any) -> Array:
+        """Mean of each group."""
+        return self.sum(x) / np.maximum(self.n, 1)
+
+    def variance(self, x: Array) -> Array:
+        """Unbiased variance of each group."""
+        return self.sum((x - self.mean(x)[self.of]) ** 2) / np.maximum(self.n - 1, 1)
+
+    def largest(self, x: Array) -> Array:
+        """The largest number of each group, −∞ for one without."""
+        found = np.full(self.n.size, -np.inf)
+        np.maximum.at(found, self.of, x)
+        return found
+
+    def known_mean(self, x: Array) -> Array:
+        """Mean of the finite numbers of each group, ∞ for one without.
+
+        That of standard errors is an upper bound for the one of a mean.
+        """
+        known = np.isfinite(x)
+        n, total = self.sum(known), self.sum(np.where(known, x, 0.0))
+        return np.where((n == 0) & (self.n > 0), np.inf, total / np.maximum(n, 1))
+
+    def all(self, mask: Mask) -> Mask:
+        """Whether something holds throughout each group."""
+        return np.asarray(self.sum(~mask) == 0)
+
+
+def _verdicts(
+    quantity: str, n: Any, known: Any, middle: Array, low: Array, high: Array, off: Any
+) -> list[Verdict]:
+    """Verdicts on differences with intervals; `off` where chance is no likely explanation."""
+    known = known & (n >= FEWEST)
+    agrees = known & (n >= ENOUGH) & (np.maximum(-low, high) < TOLERATED[quantity])
+    kind = np.where(agrees, AGREES, np.where(known & off, DISAGREES, UNCERTAIN))
+    ends = (np.where(known, x, np.nan).tolist() for x in (middle, low, high))
+    rows = zip(kind.tolist(), n.tolist(), *ends, strict=True)
+    return [Verdict(quantity, *row) for row in rows]
+
+
+@np.errstate(all="ignore")
 def judge_value(
-    z: Array,
-    missing: Array | float = 0.0,
-    share: float = 0.0,
-    estimate_error: float = 0.0,
+    groups: Groups, z: Array, missing: Any = 0.0, share: Any = 0.0, estimate_error: Any = 0.0,
     tests: int = 1,
-) -> Verdict:
-    """Judge a value by z = (G − Ĵ)/σ̂ of returns that do not overlap.
+) -> list[Verdict]:  # fmt: skip
+    """Judge values by z = (G − Ĵ)/σ̂ of returns that do not overlap, one value for each group.
 
     `missing` is the share of the variance that each return lacks since it was cut off, and `share`
     the mean discount of what they lack. The estimate stands in for it, with its error: what shows
     of a difference is what is left of the return. `estimate_error` is the standard error of the
     value, in standard deviations of the return; `tests` the number of verdicts at once.
     """
-    n, own = z.size, 1.0 - share
-    if n < FEWEST or not np.isfinite(z).all() or own <= 0.0:
-        return _nothing_said("value", n)
+    known, own = groups.all(np.isfinite(z)) & (share < 1.0), 1.0 - share
     z = np.clip(z, -FARTHEST, FARTHEST)
-    least = math.sqrt(max(0.0, 1.0 - float(np.mean(missing))))
-    centre, error = float(z.mean()), max(float(z.std(ddof=1)), least) / math.sqrt(n)
+    least = np.maximum(0.0, 1.0 - groups.mean(missing))
+    centre, error = groups.mean(z), np.sqrt(np.maximum(groups.variance(z), least) / groups.n)
     low, high = ((centre + sign * REACH * error) / own for sign in (-1, 1))
-    limit = _limit(tests) * math.hypot(error, (1.0 + share) * estimate_error)
-    return _verdict("value", n, centre / own, low, high, abs(centre) > limit)
+    off = np.abs(centre) > _limit(tests) * np.hypot(error, (1.0 + share) * estimate_error)
+    return _verdicts("value", groups.n, known, centre / own, low, high, off)
 
 
+@np.errstate(all="ignore")
 def judge_std(
-    z: Array, missing: Array | float = 0.0, estimate_error: float = 0.0, tests: int = 1
-) -> Verdict:
-    """Judge a std by u = z² + missing, with arguments as for :func:`judge_value`.
+    groups: Groups, z: Array, missing: Any = 0.0, estimate_error: Any = 0.0, tests: int = 1
+) -> list[Verdict]:
+    """Judge stds by u = z² + missing, with arguments as for :func:`judge_value`.
 
     `estimate_error` is the standard error of the logarithm of the std. "Disagrees" allows for three
     large returns that were not seen: where three are to be expected, none is seen in one of 20
     samples. Where all returns lie on one side of the value, those on the other have not been seen
     yet: then no std is called too large.
     """
-    n, lacking = z.size, float(np.mean(missing)) if z.size else 0.0
-    if n < FEWEST or not np.isfinite(z).all() or not z.any() or not lacking < 1.0:
-        return _nothing_said("std", n)
+    lacking, limit = groups.mean(missing), _limit(tests)
+    known = groups.all(np.isfinite(z)) & ~groups.all(z == 0) & (lacking < 1.0)
     z = np.clip(z, -FARTHEST, FARTHEST)
-    u = z * z + missing
-    centre, limit = 0.5 * math.log(float(u.mean())), _limit(tests)
-    seen = centre, *log_std_interval(u, REACH)
-    middle, low, high = (_half_log((math.exp(2 * x) - lacking) / (1.0 - lacking)) for x in seen)
-    ends = log_std_interval(u, limit, unseen=UNSEEN)
-    below, above = (math.hypot(end - centre, limit * estimate_error) for end in ends)
-    off = centre > below or (-centre > above and z.min() < 0 < z.max())
-    return _verdict("std", n, middle, low, high, off)
+    spread = LogStd(z * z + missing, groups)
+    seen = spread.middle, *spread.interval(REACH)
+    middle, low, high = (_half_log((np.exp(2 * x) - lacking) / (1.0 - lacking)) for x in seen)
+    ends = spread.interval(limit, unseen=UNSEEN)
+    below, above = (np.hypot(end - spread.middle, limit * estimate_error) for end in ends)
+    both_sides = (groups.largest(z) > 0) & (groups.largest(-z) > 0)
+    off = (spread.middle > below) | ((-spread.middle > above) & both_sides)
+    return _verdicts("std", groups.n, known, middle, low, high, off)
 
 
-def judge_without_spread(errors: Array, rounding: float) -> tuple[Verdict, Verdict]:
-    """Judge value and std, by G − Ĵ, where the estimate says that returns do not vary."""
-    n = errors.size
-    if n < FEWEST or not np.isfinite(errors).all():
-        return _nothing_said("value", n), _nothing_said("std", n)
-    found = {"value": abs(float(np.median(errors))), "std": float(np.ptp(errors))}
-    off = {name: 0.0 if x <= rounding else math.inf for name, x in found.items()}
-    value, std = (_verdict(name, n, x, x, x, x > 0) for name, x in off.items())
+def judge_without_spread(
+    groups: Groups, errors: Array, rounding: Any
+) -> tuple[list[Verdict], list[Verdict]]:
+    """Judge values and stds, by G − Ĵ, where the estimate says that returns do not vary."""
+    known, limit = groups.all(np.isfinite(errors)), np.broadcast_to(rounding, groups.n.shape)
+    far = [groups.mean(sign * errors > limit[groups.of]) > 0.5 for sign in (-1, 1)]
+    width = groups.largest(errors) + groups.largest(-errors)
+    found = {"value": far[0] | far[1], "std": width > limit}
+    ends = {name: np.where(off, math.inf, 0.0) for name, off in found.items()}
+    value, std = (_verdicts(n, groups.n, known, x, x, x, x > 0) for n, x in ends.items())
     return value, std
 
 
-def log_std_interval(
-    u: Array, reach: float, least: float = LEAST_KURTOSIS, unseen: int = 1
-) -> tuple[float, float]:
-    """Interval of ½ log mean u of `reach` standard errors, with or without some large u more.
+class LogStd:
+    """½ log mean u of groups of squares u, and its intervals.
 
     A rare large return that the sample happens to lack is missing from its mean and from its
     standard error alike. So the interval of the sample is joined with that of the same sample with
-    such numbers more: e^(h/2) times the largest, where h is the mean of log u above the √n-th
+    some such numbers more: e^(h/2) times the largest, where h is the mean of log u above the √n-th
     largest (Hill, 1975): 0 for returns of one size, and the larger the heavier the tail.
     """
-    count = math.isqrt(u.size)
-    top = np.partition(u, -count - 1)[-count - 1 :]
-    top = top[top > 0]
-    excess = float(np.log(top / top.min()).sum()) / max(1, top.size - 1)
-    more = np.full(unseen, float(u.max()) * math.exp(BEYOND * excess))
-    both = (_interval_of(sample, reach, least) for sample in (u, np.append(u, more)))
-    low, high = zip(*both, strict=True)
-    return min(low), max(high)
+
+    def __init__(self, u: Array, groups: Groups) -> None:
+        self._u, self._groups = u, groups
+        self.middle = _half_log(groups.mean(u))
+        order, end = np.lexsort((u, groups.of)), np.cumsum(groups.n)
+        u, of = u[order], groups.of[order]
+        larger = end[of] - 1 - np.arange(u.size)  # in its group
+        top = (larger <= np.sqrt(groups.n).astype(np.int64)[of]) & (u > 0)
+        tail, logs = Groups(of[top], groups.n.size), np.log(u[top])
+        excess = tail.sum(logs + tail.largest(-logs)[tail.of]) / np.maximum(tail.n - 1, 1)
+        self._more = groups.largest(self._u) * np.exp(BEYOND * excess)
+
+    def interval(
+        self, reach: float, least: float = LEAST_KURTOSIS, unseen: int = 1
+    ) -> tuple[Array, Array]:
+        """Ends at `reach` standard errors, with or without some large u more."""
+        low, high = zip(*(self._ends(reach, least, k) for k in (0, unseen)), strict=True)
+        return np.minimum(*low), np.maximum(*high)
+
+    @np.errstate(divide="ignore", invalid="ignore")
+    def _ends(self, reach: float, least: float, more: int) -> tuple[Array, Array]:
+        """Ends for skewed u (Johnson, 1978), at least as wide as without skew."""
+        groups, n = self._groups, self._groups.n + more
+        mean = (groups.sum(self._u) + more * self._more) / n
+        off, beyond = self._u / mean[groups.of] - 1.0, self._more / mean - 1.0
+        second = (groups.sum(off * off) + more * beyond**2) / n
+        third = (groups.sum(off * off * off) + more * beyond**3) / n
+        skew = np.where(second > 0, third / second**1.5, 0.0)
+        relative = np.sqrt(np.maximum(second, least) / n)
+        shift = skew * (2.0 * reach**2 + 1.0) / (6.0 * np.sqrt(n))
+        half, centre = 0.5 * reach * relative, _half_log(mean)
+        return (
+            centre + np.minimum(-half, _half_log(1.0 + relative * (shift - reach))),
+            centre + np.maximum(half, _half_log(1.0 + relative * (shift + reach))),
+        )
 
 
-def _interval_of(u: Array, reach: float, least: float) -> tuple[float, float]:
-    """Interval of ½ log mean u for skewed u (Johnson, 1978), at least as wide as without skew."""
-    n, mean = u.size, float(u.mean())
-    off = u / mean - 1.0
-    variance = float((off * off).mean())
-    skew = float((off * off * off).mean()) / variance**1.5 if variance > 0 else 0.0
-    relative = math.sqrt(max(variance, least) / n)
-    shift = skew * (2.0 * reach**2 + 1.0) / (6.0 * math.sqrt(n))
-    half, centre = 0.5 * reach * relative, 0.5 * math.log(mean)
-    return (
-        centre + min(-half, _half_log(1.0 + relative * (shift - reach))),
-        centre + max(half, _half_log(1.0 + relative * (shift + reach))),
-    )
-
-
-def _half_log(x: float) -> float:
+def _half_log(x: Array) -> Array:
     """½ log x, −∞ where x is not positive."""
-    return 0.5 * math.log(x) if x > 0 else -math.inf
+    return 0.5 * np.log(np.maximum(x, 0.0))
 
 
 def _limit(tests: int) -> float:

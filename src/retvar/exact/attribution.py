@@ -22,7 +22,7 @@ from retvar.exact.moments import ROUNDING, deviation, moment_system, noisy_state
 from retvar.mdp import END, MDP
 from retvar.support import arguments
 from retvar.support.format import align, visible
-from retvar.support.html import Shown, page, table
+from retvar.support.html import Shown, preformatted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,26 +57,6 @@ class Contribution(NamedTuple):
 class Attribution(Shown):
     """Shares of the variance of the return from a state; they add to 1.
 
-    Attributes
-    ----------
-    state
-        Name of the state that the return starts from.
-    variance
-        Its variance; shares times this are contributions in its unit.
-    by_edge
-        Share of each edge of ``mdp.edges``; 0 for edges that are not taken.
-    noise
-        The part of each of these that is noise of the reward: the rest arises since one edge is
-        taken and not another.
-    note
-        Why there are no shares, which are then NaN; otherwise empty.
-    intervals
-        From data: lower and upper ends of the shares, ``"by_edge"`` and ``"by_state"``.
-    level
-        The level of these intervals.
-
-    Examples
-    --------
     >>> import retvar as rv
     >>> found = rv.solve(rv.domains.complex_mdp()).attribution("s1")
     >>> found.by_state.round(3)
@@ -86,13 +66,13 @@ class Attribution(Shown):
     """
 
     mdp: MDP
-    state: str
-    variance: float
-    by_edge: Array
-    noise: Array
-    note: str
-    intervals: Mapping[str, Array] = field(default_factory=dict)
-    level: float = math.nan
+    state: str  #: name of the state that the return starts from
+    variance: float  #: shares times this are contributions in its unit
+    by_edge: Array  #: share of each edge of ``mdp.edges``; 0 for edges that are not taken
+    noise: Array  #: the part of it that is noise of the reward, not from which edge is taken
+    note: str  #: why there are no shares, which are then NaN; otherwise empty
+    intervals: Mapping[str, Array] = field(default_factory=dict)  #: from data: ends, by name
+    level: float = math.nan  #: of these intervals
 
     @property
     def by_action(self) -> Array:
@@ -109,32 +89,22 @@ class Attribution(Shown):
 
     def top(self, most: int = SHOWN) -> list[Contribution]:
         """The edges with the largest shares, those without any left out."""
-        return [self._of(k) for k in self._largest(most)]
+        e, found = self.mdp.edges, []
+        for k in self._largest(most):
+            after = "end" if e.next_state[k] == END else self.mdp.state_name(int(e.next_state[k]))
+            state, action = (int(column[k]) for column in (e.state, e.action))
+            names = self.mdp.state_name(state), self.mdp.action_name(action), after
+            found.append(Contribution(*names, float(self.by_edge[k]), float(self.noise[k])))
+        return found
 
     def top_intervals(self, most: int = SHOWN) -> Array:
         """Lower and upper ends of these shares; without data, the shares."""
         ends = self.intervals.get("by_edge", np.stack([self.by_edge, self.by_edge]))
         return np.asarray(ends[:, self._largest(most)])
 
-    def _largest(self, most: int) -> list[int]:
+    def _largest(self, most: int) -> NDArray[np.intp]:
         order = np.argsort(-self.by_edge, kind="stable")[: arguments.integer("most", most, 1)]
-        return [int(k) for k in order if self.by_edge[k] > ROUNDING]
-
-    def _of(self, k: int) -> Contribution:
-        """What edge k adds."""
-        s, a, after = (int(column[k]) for column in self.mdp.edges[:3])
-        end = "end" if after == END else self.mdp.state_name(after)
-        names = self.mdp.state_name(s), self.mdp.action_name(a), end
-        return Contribution(*names, float(self.by_edge[k]), float(self.noise[k]))
-
-    def table(self, most: int = SHOWN) -> list[list[str]]:
-        """Rows of text: a heading, then the edges with the largest shares."""
-        rows, known = [], bool(self.intervals)
-        for x, ends in zip(self.top(most), self.top_intervals(most).T, strict=True):
-            interval = [" … ".join(f"{end:.1%}" for end in ends)] * known
-            rows.append([*x[:3], f"{x.share:.1%}", *interval, f"{x.noise:.1%}"])
-        heading = [f"{self.level:.0%}"] * known
-        return [["state", "action", "next state", "share", *heading, "of it reward noise"], *rows]
+        return order[self.by_edge[order] > ROUNDING]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -146,20 +116,18 @@ class Attribution(Shown):
             **{f"{name}_interval": ends.tolist() for name, ends in self.intervals.items()},
         }
 
-    @property
-    def _title(self) -> str:
-        return f"variance of the return from {visible(self.state)}: {self.variance:.6g}"
-
     def __str__(self) -> str:
-        rows = [[visible(cell) for cell in row] for row in self.table()] if not self.note else []
-        wide = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
-        left = [[*map(str.ljust, row, wide), *row[3:]] for row in rows]
-        return "\n".join([self._title, *align(left), *[self.note] * bool(self.note)])
+        known = bool(self.intervals)
+        interval = [f"{self.level:.0%}"] * known
+        rows = [["state", "action", "next state", "share", *interval, "of it reward noise"]]
+        for x, ends in zip(self.top(), self.top_intervals().T, strict=True):
+            interval = [" … ".join(f"{end:.1%}" for end in ends)] * known
+            rows.append([*x[:3], f"{x.share:.1%}", *interval, f"{x.noise:.1%}"])
+        title = f"variance of the return from {visible(self.state)}: {self.variance:.6g}"
+        return "\n".join([title, *([self.note] if self.note else align(rows, left=True))])
 
     def _html(self) -> str:
-        heading, *rows = self.table()
-        notes = [self.note] * bool(self.note)
-        return page(self._title, table(heading, rows, unit="edge", text=(0, 1, 2)), notes=notes)
+        return preformatted(str(self))
 
     def plot(self) -> Figure:
         """Draw it by :func:`retvar.plots.attribution`."""

@@ -1,8 +1,9 @@
 """What learners do in expectation: expected TD updates, and fixed points for small steps.
 
 An outcome of a step is an edge with one of three points of its normal reward (Gauss–Hermite
-quadrature, exact for polynomials up to degree 5). The functions of :mod:`retvar.td.networks` are
-applied to arrays [point, edge], so nothing here knows a method.
+quadrature, exact for polynomials up to degree 5; seven points more tell whether a reward is one).
+The functions of :mod:`retvar.td.networks` are applied to arrays [point, edge], so nothing here
+knows a method.
 
 An estimator is a network of TD nodes. A node with features Φ, discounts M (Σ b × its discount),
 trace decay K and expected reward R has its fixed point where A w = b,
@@ -39,8 +40,10 @@ from retvar.td.networks import MEAN, NETWORKS, NODES, PLACES, VALUE, VARIANCE, N
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-POINTS = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
 WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6
+FINER, FINER_WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
+POINTS = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0), *FINER])
+FAINT = 1e-5  # noise that is smaller, relative to predictions, tells nothing
 MOST_STATES = 2_000  # of a table whose eigenvalues are computed
 INDEPENDENT = 1e-10  # features whose relative singular values are smaller count as dependent
 
@@ -63,7 +66,8 @@ class Outcomes:
 
     def __init__(self, edges: WeightedEdges) -> None:
         self.edges = edges
-        reward = edges.reward + POINTS[:, None] * edges.reward_std
+        points = POINTS if edges.reward_std.any() else POINTS[:3]
+        reward = edges.reward + points[:, None] * edges.reward_std
         same = (np.broadcast_to(x, reward.shape) for x in (edges.gamma, edges.lam, edges.eta))
         self.transition: Any = networks.Transition(reward, *same)  # type: ignore[arg-type]
         zero: Any = np.zeros_like(reward)
@@ -80,11 +84,22 @@ class Outcomes:
 
     def fed(self, node: networks.Node, said: Sequence[Any]) -> Array:
         """The node's reward [point, edge], given what the nodes before it say."""
-        return np.asarray(node.reward(self.transition, networks.Readings(*said)))
+        found = np.asarray(node.reward(self.transition, networks.Readings(*said)))
+        if len(found) > 3:
+            self._check(node, found, sum(abs(x.now[0]) + abs(x.after[0]) for x in said))
+        return found
+
+    def _check(self, node: networks.Node, fed: Array, predictions: Array) -> None:
+        """Raise an error if three points do not give the expectation of a node's reward."""
+        noise, weights = self.edges.reward_std, FINER_WEIGHTS / np.sqrt(2 * np.pi)
+        wrong = np.abs(WEIGHTS @ fed[:3] - weights @ fed[3:]) > 1e-8 * (weights @ np.abs(fed[3:]))
+        if np.any(wrong & (noise > FAINT * (np.abs(self.edges.reward) + predictions))):
+            remedy = "its reward must be a polynomial of the noise, up to degree 5; simulate it"
+            raise InputError("method", f"the node {node.name!r}", remedy)
 
     def expect(self, node: networks.Node, x: Array) -> Array:
         """The weighted expectation of x [point, edge] in each state."""
-        return self.edges.expect(self.weight(node) * (WEIGHTS @ x))
+        return self.edges.expect(self.weight(node) * (WEIGHTS @ x[:3]))
 
     def reading(self, node: networks.Node, fed: Any, prediction: Array) -> Any:
         """What a node says, in the limit of small steps; an infinite prediction counts as 0."""
@@ -444,7 +459,7 @@ def fixed_point(
     for node in network.nodes:
         fed = outcomes.fed(node, said)
         if node.place == VARIANCE:  # where it has a source
-            noisy = noisy_states(edges, np.sqrt(np.abs(fed).max(axis=0)), *found.values())
+            noisy = noisy_states(edges, np.sqrt(np.abs(fed[:3]).max(axis=0)), *found.values())
         if node.place == VALUE and given is not None:
             found[node.name] = given
         else:

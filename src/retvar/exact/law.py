@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.exact.law_bounds import SHARE, Bounds, Refinement
 from retvar.exact.solution import Solution, solve
 from retvar.support import arguments
-from retvar.support.errors import ConvergenceError, InputError
+from retvar.support.errors import InputError
 from retvar.support.format import align, number, visible
 from retvar.support.html import Shown, preformatted
 
@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
 FINEST = 1e-8  # tolerance, in std, that grids may meet
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of summaries
+ROWS = 100  # states of a summary
+APART = "beside it the variance of small ones is lost; solve them apart"
 
 
 class Bracket(NamedTuple):
@@ -58,17 +60,22 @@ class Bracket(NamedTuple):
 class Answers(Shown):
     """What can be asked of the law of a return; each answer is a number with its ends."""
 
+    law: Any  #: the exact one; from data, that of the empirical MDP
     mean: Any
     std: Any
     quantile: Any
     cvar: Any
-    name: Any
     notes: Any
-    costs = False  #: whether returns are costs
-    _state_name: Any
+    costs: Any = False  #: whether returns are costs
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self.law.solution) if self.law.state is None else 1
+
+    @property
+    def name(self) -> str:
+        """The name of the state."""
+        state = self.law.state
+        return "all states" if state is None else str(self.law.mdp.state_name(state))
 
     def rows(self) -> dict[str, Any]:
         """What a summary shows: std, quantiles and both tails, by name."""
@@ -78,10 +85,9 @@ class Answers(Shown):
     @property
     def tails(self) -> dict[str, Any]:
         """The mean of the worst 5% of returns, and of the best; of costs the largest are worst."""
-        worst, best = (self.cvar(tail=tail) for tail in ("lower", "upper"))
-        if self.costs:
-            worst, best = best, worst
-        return {f"CVaR {SHARE:.0%}": worst, f"best {SHARE:.0%}": best}
+        worst, best = ("upper", "lower") if self.costs else ("lower", "upper")
+        names = f"CVaR {SHARE:.0%}", f"best {SHARE:.0%}"
+        return {name: self.cvar(tail=x) for name, x in zip(names, (worst, best), strict=True)}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: each answer as a list."""
@@ -92,19 +98,19 @@ class Answers(Shown):
     def _heading(self) -> str:
         return f"return of {visible(self.name)}"
 
-    def summary(self, most: int = 100) -> str:
-        """The answers for one state; a table of the numbers of the first `most` states."""
+    def summary(self) -> str:
+        """The answers for one state; a table of the numbers of the first 100 states."""
         rows = self.rows()
-        if not np.ndim(rows["std"][0]):
+        if self.law.state is not None:
             text = [[k, str(x) if isinstance(x, tuple) else number(x)] for k, x in rows.items()]
             return "\n".join([self._heading, *align(text, left=True), *self.notes])
-        columns = [
-            x if isinstance(x, np.ndarray) else getattr(x, "middle", x[0]) for x in rows.values()
+        columns: Any = [
+            getattr(x, "middle", x[0] if isinstance(x, tuple) else x) for x in rows.values()
         ]
-        lines = [[f"{x:.4g}" for x in numbers] for numbers in zip(*columns, strict=True)][:most]
-        names = map(visible, map(self._state_name, range(len(lines))))
-        table = [["state", *rows], *([name, *x] for name, x in zip(names, lines, strict=True))]
-        rest = [f"… and {len(self) - most:,} more states"] * (len(self) > most)
+        table = [["state", *rows]]
+        for s, numbers in enumerate(np.transpose(columns)[:ROWS]):
+            table.append([self.law.mdp.state_name(s), *(f"{x:.4g}" for x in numbers)])
+        rest = [f"… and {len(self) - ROWS:,} more states"] * (len(self) > ROWS)
         return "\n".join([*align(table), *rest, *self.notes])
 
     __str__ = summary
@@ -142,14 +148,14 @@ class Law(Answers):
     state: int | None = None  #: the one that this is about; None: all
 
     @property
+    def law(self) -> Law:
+        """Itself."""
+        return self
+
+    @property
     def mdp(self) -> MDP:
         """The MDP."""
         return self.solution.mdp
-
-    @property
-    def name(self) -> str:
-        """The name of the state."""
-        return "all states" if self.state is None else self.mdp.state_name(self.state)
 
     @property
     def mean(self) -> Any:
@@ -157,39 +163,38 @@ class Law(Answers):
         found = np.where(np.isfinite(self.solution.variance), self.solution.mean, np.nan)
         return found if self.state is None else float(found[self.state])
 
-    def _bracket(self, ends: tuple[Array, Array], shift: float = 1.0) -> Bracket:
-        low, high = ends if self.state is None else (float(x[0]) for x in ends)
-        return Bracket(low + shift * self.mean, high + shift * self.mean)  # NaN: no answer
+    def _bracket(self, low: Array, high: Array, shift: float = 1.0) -> Bracket:
+        ends = (x if self.state is None else float(x[0]) for x in (low, high))
+        return Bracket(*(end + shift * self.mean for end in ends))  # NaN: no answer
 
     @property
     def variance(self) -> Bracket:
         """Variance."""
-        return self._bracket(self._bounds.variance(), 0.0)
+        return Bracket(*(x**2 for x in self.std))
 
     @property
     def std(self) -> Bracket:
         """Standard deviation."""
-        low, high = self._bounds.variance()
-        return self._bracket((np.sqrt(low), np.sqrt(high)), 0.0)
+        return self._bracket(*self._bounds.std(), 0.0)
 
     def cvar(self, share: float = SHARE, tail: str = "lower") -> Bracket:
         """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
         share = arguments.level("share", share)
         lower = arguments.choice("tail", tail, ("lower", "upper")) == "lower"
-        return self._bracket((self._bounds.worst if lower else self._bounds.best)(share))
+        return self._bracket(*(self._bounds.worst if lower else self._bounds.best)(share))
 
     def quantile(self, share: float) -> Bracket:
         """The return that a `share` of returns does not exceed; wide where the law has a gap."""
-        return self.quantiles(arguments.level("share", share))
+        return self._quantiles(np.array([arguments.level("share", share)]))
 
-    def quantiles(self, shares: ArrayLike) -> Bracket:
+    def _quantiles(self, shares: Array) -> Bracket:
         """Quantiles of a share for each state."""
-        return self._bracket(self._bounds.quantile(np.reshape(shares, (-1, 1))))
+        return self._bracket(*self._bounds.quantile(shares[:, None]))
 
     def probability_below(self, limit: ArrayLike) -> Bracket:
         """Probability of a return below `limit`: one number, or one a state."""
         x = arguments.numbers("limit", limit, len(self))
-        return self._bracket(self._bounds.below(x - self.mean), 0.0)
+        return self._bracket(*self._bounds.below(x - self.mean), 0.0)
 
     @property
     def reached(self) -> bool:
@@ -202,19 +207,12 @@ class Law(Answers):
         wide = f"std and CVaR are known to {np.max(self.width):.1g} std in the widest state, "
         return [f"{wide}not to {self.tolerance:g}"] * (not self.reached) + self.solution.notes
 
-    def __len__(self) -> int:
-        return len(self.solution) if self.state is None else 1
-
     def __getitem__(self, state: int | str) -> Law:
         if self.state is not None:
-            raise InputError(
-                "state", state, f"must be asked of the law of all states, not {self!r}"
-            )
+            remedy = f"must be asked of the law of all states, not {self!r}"
+            raise InputError("state", state, remedy)
         s = self.mdp.state_index(state)
         return replace(self, _bounds=self._bounds.of(np.array([s])), width=self.width[[s]], state=s)
-
-    def _state_name(self, state: int) -> str:
-        return self.mdp.state_name(state)
 
     def __repr__(self) -> str:
         return f"Law({visible(self.name)}, within {np.max(self.width):.1g} std)"
@@ -253,9 +251,9 @@ def law_of(solution: Solution, tolerance: float = 1e-3) -> Law:
     tolerance = arguments.between("tolerance", tolerance, 1.0, "must lie between 0 and 1, in std")
     if tolerance < FINEST:
         raise InputError("tolerance", tolerance, f"must be at least {FINEST:g}: no grid is finer")
-    refinement = Refinement(solution, tolerance)
-    for bounds in refinement.iterates():  # noqa: B007
+    for bounds in Refinement(solution, tolerance).iterates():  # noqa: B007
         pass
     if np.any(bounds.contradicts()):
-        raise ConvergenceError("the variance lies outside the bracket of the law: please report it")
-    return Law(solution, tolerance, bounds.width(np.sqrt(bounds.known)), bounds)
+        largest = np.max(np.abs(solution._edges.reward))
+        raise InputError("reward", f"up to {largest:.3g}", APART)
+    return Law(solution, tolerance, bounds.width(), bounds)

@@ -24,38 +24,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from retvar.mdp import WeightedEdges
-from retvar.mdp.linear import Apply, Resolvent
 from retvar.td.jit import compiled
 
-__all__ = ["Lines", "Steps", "gather", "grid_like", "spread"]
+__all__ = ["Columns", "Steps", "gather", "grid_like", "spread"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 FARTHEST_NOISE = 9.0  # std; what is beyond is less than rounding
-
-
-class Lines(NamedTuple):
-    """Lines below ψ, one through each grid point: [state, point]."""
-
-    height: Array  #: at its point, less x₊
-    slope: Array  #: less 1 right of 0
-
-    def at(self, old: Array, new: Array) -> Lines:
-        """The nearest lines at the points of another grid; that of a constant beyond the ends."""
-        found = Lines(np.zeros_like(new), np.zeros_like(new))
-        for s, (z, x) in enumerate(zip(old, new, strict=True)):
-            within = (x >= z[0]) & (x <= z[-1])
-            k = np.searchsorted((z[1:] + z[:-1]) / 2, x)
-            slope = self.slope[s, k] - ((z[k] == 0) & (x > 0))
-            found.slope[s] = np.where(within, slope, 0.0)
-            found.height[s] = np.where(within, self.height[s, k] + slope * (x - z[k]), 0.0)
-        return found
 
 
 def grid_like(z: Array, weight: Array, low: Array, high: Array, m: int) -> Array:
@@ -101,79 +80,64 @@ class Columns(NamedTuple):
     d: Array
     epsilon: Array
 
+    @classmethod
+    def of_itself(cls, d: Array, epsilon: Array) -> Columns:
+        """From each state to itself; with d = 1 and ε = 0 a step to another grid."""
+        return cls(np.arange(d.size), np.arange(d.size), np.ones(d.size), d, epsilon)
+
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The steps above and below; from `states` on, each state is what noise of one σ is added to.
+    """The steps above and below; after the states, each row is what noise of one σ is added to.
 
     All X have mean 0.
     """
 
-    states: int  #: of the MDP
-    n: int
+    parent: Integers  #: the state that each belongs to
+    variance: Array
     above: Columns
     below: Columns
-    variance: Array
 
     @classmethod
     def of(cls, edges: WeightedEdges, epsilon: Array, variance: Array, atoms: int) -> Steps:
-        """Merge edges that are alike; states whose variance is NaN have X = 0."""
-        kept = np.isfinite(variance)[edges.state]
-        columns = edges.eta * edges.reward_std, edges.next_state, edges.decay, epsilon
-        table = np.stack([edges.state, *(np.where(kept, x, 0.0) for x in columns)], axis=1)
+        """Merge edges that are alike, and give noise of each σ so many atoms."""
+        sigma = edges.eta * edges.reward_std
+        table = np.stack([edges.state, sigma, edges.next_state, edges.decay, epsilon], axis=1)
         merged, which = np.unique(table, axis=0, return_inverse=True)
         b = np.bincount(which.ravel(), edges.b).astype(np.float64)
-        s, sigma, after, d, epsilon = np.ascontiguousarray(merged.T)
-        state, after = s.astype(np.intp), after.astype(np.intp)
-        noisy = sigma > 0
-        first = np.append(True, (np.diff(s) != 0) | (np.diff(sigma) != 0)) & noisy
-        row, rows = edges.n - 1 + np.cumsum(first)[noisy], state[first]
-        n = edges.n + rows.size
-        share = np.bincount(row, b[noisy], n)[edges.n :]
-        mean = np.bincount(row, (b * epsilon)[noisy], n)[edges.n :] / share
-        state[noisy] = row
-        b[noisy] /= share[row - edges.n]
-        epsilon[noisy] -= mean[row - edges.n]
-        variance = np.append(np.nan_to_num(variance), np.zeros(rows.size))
+        state, after = (merged[:, k].astype(np.intp) for k in (0, 2))
+        d, epsilon = merged[:, 3].copy(), merged[:, 4].copy()
+        noisy = merged[:, 1] > 0
+        sources, row = np.unique(merged[noisy, :2], axis=0, return_inverse=True)
+        source, sigma = sources[:, 0].astype(np.intp), sources[:, 1]
+        row = row.ravel()
+        share = np.bincount(row, b[noisy])
+        mean = np.bincount(row, (b * epsilon)[noisy]) / share
+        state[noisy] = edges.n + row
+        b[noisy] /= share[row]
+        epsilon[noisy] -= mean[row]
+        variance = np.append(variance, np.zeros(source.size))
         inside = b * (epsilon**2 + d**2 * variance[after])
-        variance[edges.n :] = np.bincount(state, inside, n)[edges.n :]
-        plain = Columns(state, after, b, d, epsilon)
-        sides: list[Columns] = []
-        for t, p in normal_atoms(atoms) if rows.size else [(np.zeros(0), np.zeros(0))] * 2:
+        variance[edges.n :] = np.bincount(state, inside, variance.size)[edges.n :]
+        parent = np.append(np.arange(edges.n), source)
+        sides, rows = list[Columns](), np.arange(edges.n, parent.size)
+        for t, p in normal_atoms(atoms):
             noise = (
-                np.repeat(rows, t.size), np.repeat(np.arange(edges.n, n), t.size),
-                np.outer(share, p).ravel(), np.ones(rows.size * t.size),
-                (mean[:, None] + np.outer(sigma[first], t)).ravel(),
+                np.repeat(source, t.size), np.repeat(rows, t.size), np.outer(share, p).ravel(),
+                np.ones(rows.size * t.size), (mean[:, None] + np.outer(sigma, t)).ravel(),
             )  # fmt: skip
-            whole = [np.append(*pair) for pair in zip(plain, noise, strict=True)]
+            pairs = zip((state, after, b, d, epsilon), noise, strict=True)
+            whole = [np.append(*pair) for pair in pairs]
             order = np.argsort(whole[0], kind="stable")
             sides.append(Columns(*(x[order] for x in whole)))
-        return cls(edges.n, n, sides[0], sides[1], variance)
-
-    def matrix(self, power: int) -> scipy.sparse.csr_array:
-        """Sparse matrix of Σ b dᵏ from s to s′."""
-        e = self.above
-        where = e.state, e.next_state
-        return scipy.sparse.coo_array((e.b * e.d**power, where), shape=(self.n, self.n)).tocsr()
-
-    def resolvent(self, power: int) -> Apply:
-        """(I − M)⁻¹ for this matrix; noise leads to states of the MDP alone, and is eliminated."""
-        M, k = self.matrix(power), self.states
-        to_noise, from_noise = M[:k, k:], M[k:, :k]
-        states = Resolvent((M[:k, :k] + to_noise @ from_noise).tocsr())
-
-        def solve(b: Array) -> Array:
-            x = states.solve(b[:k] + to_noise @ b[k:]).x
-            return np.append(x, b[k:] + from_noise @ x)
-
-        return solve
+        return cls(parent, variance, *sides)
 
     def extremes(self, most: Array) -> tuple[Array, Array]:
         """The least and greatest X of each state, as far as `most` from 0, as steps go on."""
         e, ends = self.above, []
-        first = np.searchsorted(e.state, np.arange(self.n))
+        first = np.searchsorted(e.state, np.arange(most.size))
         for sign in (-1.0, 1.0):
-            x = np.zeros(self.n)
+            x = np.zeros(most.size)
             for _ in range(2_000):
                 step = sign * e.epsilon + e.d * x[e.next_state]
                 x, before = np.clip(np.maximum.reduceat(step, first), 0.0, most), x
@@ -184,43 +148,49 @@ class Steps:
 
 
 @compiled
-def spread(points: Any, edges: Any, W: Any) -> Any:
-    """A function above W after one step: each edge takes a chord between two points."""
+def spread(points: Any, before: Any, edges: Any, W: Any) -> Any:
+    """A function above W after one step: each edge takes a chord between two points.
+
+    `before` are the points of W.
+    """
     state, after, b, d, epsilon = edges
-    new, last = np.zeros_like(W), points.shape[1] - 1
-    rise = (W[:, 1:] - W[:, :-1]) / (points[:, 1:] - points[:, :-1])
+    new, last = np.zeros_like(points), before.shape[1] - 1
+    rise = (W[:, 1:] - W[:, :-1]) / (before[:, 1:] - before[:, :-1])
     for e in range(b.size):
         s, a, k = state[e], after[e], 0
         inverse = 1 / d[e] if d[e] > 1e-300 else 0.0
-        for j in range(last + 1):
+        for j in range(points.shape[1]):
             past = points[s, j] - epsilon[e]
-            y = min(max(past * inverse, points[a, 0]), points[a, last])
-            while k < last - 1 and points[a, k + 1] <= y:
+            y = min(max(past * inverse, before[a, 0]), before[a, last])
+            while k < last - 1 and before[a, k + 1] <= y:
                 k += 1
-            rest = d[e] * (W[a, k] + rise[a, k] * (y - points[a, k]))
+            rest = d[e] * (W[a, k] + rise[a, k] * (y - before[a, k]))
             new[s, j] += b[e] * (rest + max(past if points[s, j] <= 0 else -past, 0.0))
     return new
 
 
 @compiled
-def gather(points: Any, edges: Any, height: Any, slope: Any) -> Any:
-    """Lines below ψ after one step: each edge takes that of the nearer point."""
+def gather(points: Any, before: Any, edges: Any, height: Any, slope: Any) -> Any:
+    """Lines below ψ after one step, one at each point: each edge takes that of the nearer point.
+
+    A height is that of ψ(x) − x₊, a slope that of ψ, less 1 right of 0.
+    """
     state, after, b, d, epsilon = edges
-    last = points.shape[1] - 1
-    new, turned = np.zeros_like(height), np.where(points > 0, -1.0, 0.0)
+    last = before.shape[1] - 1
+    new, turned = np.zeros_like(points), np.where(points > 0, -1.0, 0.0)
     for e in range(b.size):
         s, a, k = state[e], after[e], 0
         inverse = 1 / d[e] if d[e] > 1e-300 else np.inf
-        for j in range(last + 1):
+        for j in range(points.shape[1]):
             past = points[s, j] - epsilon[e]
             found, rise = max(past if points[s, j] <= 0 else -past, 0.0), 1.0 * (past > 0)
             y = past * inverse
-            if points[a, 0] <= y <= points[a, last]:
-                while k < last and points[a, k] + points[a, k + 1] < 2 * y:
+            if before[a, 0] <= y <= before[a, last]:
+                while k < last and before[a, k] + before[a, k + 1] < 2 * y:
                     k += 1
-                turn = slope[a, k] - (points[a, k] == 0 and y > 0)
-                found += d[e] * (height[a, k] + turn * (y - points[a, k]))
-                rise = slope[a, k] + (points[a, k] > 0)
+                turn = slope[a, k] - (before[a, k] == 0 and y > 0)
+                found += d[e] * (height[a, k] + turn * (y - before[a, k]))
+                rise = slope[a, k] + (before[a, k] > 0)
             new[s, j] += b[e] * found
             turned[s, j] += b[e] * rise
     return new, turned

@@ -18,23 +18,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.exact.moments import (
-    Mask,
-    MomentSystem,
-    central_moments,
-    covariance_reward,
-    deviation,
-    noisy_states,
-)
-from retvar.mdp import MDP, WeightedEdges, state_values
-from retvar.mdp.linear import Resolvent, reaching
+from retvar.exact.moments import Mask, covariance_reward, deviation
+from retvar.mdp import MDP, WeightedEdges
+from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import align, count, joined, listed, literal, plus_minus, visible
+from retvar.support.format import align, count, joined, listed, literal, plus_minus
 from retvar.support.html import MOST, Shown, page, table
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from retvar.exact.solution import Solution
 
 __all__ = ["Combination", "SeveralReturns", "solve_several", "weights_of"]
 
@@ -42,7 +37,6 @@ Array = NDArray[np.float64]
 Rewards = Mapping[str, ArrayLike]
 Noise = Mapping[Any, ArrayLike]
 ROWS = 100  # states of a printed table
-TOGETHER = 1e-9  # how far below 0 rounding may take an eigenvalue of a table of correlations
 
 
 class Combination(NamedTuple):
@@ -61,24 +55,6 @@ class Combination(NamedTuple):
 class SeveralReturns(Shown):
     """Values and covariances of several returns, for each state.
 
-    Attributes
-    ----------
-    names
-        Of the rewards, in the order of all arrays.
-    states
-        Labels of the states.
-    value
-        Value of each return [reward, state].
-    covariance
-        Covariances of the returns [reward, reward, state], on the diagonal their variances. NaN
-        where the variance of one of both is infinite, or not known; see `note`.
-    varies
-        Whether a return differs from its value at all [reward, state].
-    missing
-        What a variance is that is NaN.
-
-    Examples
-    --------
     >>> import retvar as rv
     >>> mdp = rv.domains.complex_mdp()
     >>> found = rv.solve(mdp, rewards={"profit": mdp.edges.reward, "energy": [1, 2, 0, 1, 3]})
@@ -91,12 +67,12 @@ class SeveralReturns(Shown):
     array([0.352, 0.977, 0.778, 0.538, 0.297])
     """
 
-    names: tuple[str, ...]
-    states: Sequence[Any]
-    value: Array
-    covariance: Array
-    varies: Mask
-    missing: str = "infinite"
+    names: tuple[str, ...]  #: of the rewards, in the order of all arrays
+    states: Sequence[Any]  #: labels
+    value: Array  #: of each return [reward, state]
+    covariance: Array  #: [reward, reward, state]; NaN where a variance is infinite or not known
+    varies: Mask  #: whether a return differs from its value at all [reward, state]
+    missing: str = "infinite"  #: what a variance is that is NaN
 
     @property
     def variance(self) -> Array:
@@ -117,10 +93,9 @@ class SeveralReturns(Shown):
     @property
     def note(self) -> NDArray[np.str_]:
         """Why a number is missing, for each state; empty where none is."""
-        wild, still = np.isnan(self.variance), ~self.varies
+        found, names = [], np.array(self.names)
         words = f"the variance of {{}} is {self.missing}", "{} does not vary: no correlation"
-        names, found = np.array(self.names), []
-        for pair in np.stack([wild, still], axis=2).transpose(1, 2, 0):
+        for pair in np.stack([np.isnan(self.variance), ~self.varies]).transpose(2, 0, 1):
             told = zip(words, pair, strict=True)
             found.append("; ".join(x.format(joined(names[own])) for x, own in told if own.any()))
         return np.array(found)
@@ -146,19 +121,18 @@ class SeveralReturns(Shown):
 
     def table(self, most: int | None = None) -> list[list[str]]:
         """Rows of text: a heading, then value ± std and correlations of the first states."""
-        first, second = np.triu_indices(len(self.names), 1)
-        pairs = [f"correlation {a}, {b}" for a, b in combinations(self.names, 2)]
-        rows = [["state", *(f"{name} ± std" for name in self.names), *pairs]]
-        std, alike = self.std, self.correlation[first, second]
+        pairs = list(combinations(range(len(self.names)), 2))
+        titles = [f"correlation {self.names[a]}, {self.names[b]}" for a, b in pairs]
+        rows = [["state", *(f"{name} ± std" for name in self.names), *titles]]
+        std, alike = self.std, self.correlation
         for s, label in enumerate(self.states[:most]):
             cells = map(plus_minus, self.value[:, s].tolist(), std[:, s].tolist())
-            rows.append([str(label), *cells, *(f"{x:.3f}" for x in alike[:, s])])
+            rows.append([str(label), *cells, *(f"{alike[a, b, s]:.3f}" for a, b in pairs)])
         return rows
 
     def __str__(self) -> str:
-        rows = [[visible(cell) for cell in row] for row in self.table(ROWS)]
-        rest = len(self.states) + 1 - len(rows)
-        return "\n".join([*align(rows), *[f"… and {rest:,} more states"] * (rest > 0)])
+        rest = [f"… and {len(self.states) - ROWS:,} more states"] * (len(self.states) > ROWS)
+        return "\n".join([*align(self.table(ROWS)), *rest])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({listed(self.names)}; {count(len(self.states), 'state')})"
@@ -184,92 +158,73 @@ def weights_of(names: Sequence[str], weights: Mapping[str, float]) -> Array:
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError
 def solve_several(mdp: MDP, edges: WeightedEdges, rewards: Rewards, noise: Noise) -> SeveralReturns:
     """Values and covariances of several rewards of an MDP; see :func:`retvar.solve`."""
+    from retvar.exact.solution import solve_weighted
+
     arguments.instance("rewards", rewards, Mapping, "a mapping from names to rewards")
     if not rewards:
         raise InputError("rewards", "{}", "must name at least one reward")
     names = tuple(arguments.text("rewards", name) for name in rewards)
     (std, alike), n = _noise_of(mdp, names, noise), edges.number
     found = []
-    for a, given in enumerate(rewards.values()):
-        own = per_edge(mdp, f"rewards[{names[a]}]", given)
-        found.append(_solved(replace(edges, reward=own[n], reward_std=std[a, n])))
+    for k, (name, given) in enumerate(zip(names, rewards.values(), strict=True)):
+        reward = per_edge(mdp, f"rewards[{name}]", given)
+        own = replace(edges, reward=reward[n], reward_std=std[k, n])
+        found.append(solve_weighted(mdp, own, None))
     table = np.empty((len(names), len(names), edges.n))
     for a, b in combinations_with_replacement(range(len(names)), 2):
         table[a, b] = table[b, a] = _covariance(found[a], found[b], alike[a, b, n])
-    varies = np.array([one.loud for one in found])
-    return SeveralReturns(names, mdp.state_labels, np.array([x.j for x in found]), table, varies)
+    value, varies = np.array([x.value for x in found]), np.array([x._spread != 0 for x in found])
+    return SeveralReturns(names, mdp.state_labels, value, table, varies)
 
 
-class _Return(NamedTuple):
-    """One of the returns, solved."""
-
-    edges: WeightedEdges
-    j: Array
-    epsilon: Array
-    system: MomentSystem
-    variance: Array
-    loud: Mask  # states from which noise is reached
-
-
-def _solved(edges: WeightedEdges) -> _Return:
-    j = state_values(edges).x
-    epsilon = deviation(edges, j, j)
-    [(system, solved)] = central_moments(edges, j, j, 2)
-    ways = edges.matrix((edges.decay > 0).astype(np.float64))
-    loud = reaching(ways, noisy_states(edges, epsilon, j))
-    return _Return(edges, j, epsilon, system, solved.x, loud)
-
-
-def _covariance(one: _Return, other: _Return, alike: Array) -> Array:
+def _covariance(one: Solution, other: Solution, alike: Array) -> Array:
     """The covariance of two returns; `alike` correlates their noise on each edge."""
     if other is one:
         return one.variance
-    e, system, second = one.edges, one.system, other.system
-    noise = (e.eta * e.reward_std) * (e.eta * other.edges.reward_std) * alike
-    if system.keep is not None and second.keep is not None:
-        keep = system.keep & second.keep
-        inside = keep[e.state] & keep[e.next_state]
-        resolvent = Resolvent(e.matrix(np.where(inside, e.decay**2, 0.0)))
-        infinite = (system.infinite & other.loud) | (second.infinite & one.loud)
-        system = replace(system, resolvent=resolvent, infinite=infinite, keep=keep)
-    x = system.solve(covariance_reward(e, one.epsilon, other.epsilon, noise)).x
-    return np.where((one.variance == 0) | (other.variance == 0), 0.0, x)  # without rounding
+    e, f = one._edges, other._edges
+    noise = (e.eta * e.reward_std) * (f.eta * f.reward_std) * alike
+    epsilon, second = (deviation(x._edges, x.value, x.value) for x in (one, other))
+    finite = np.isfinite(one.variance + other.variance)
+    vary = (one._spread != 0) & (other._spread != 0)
+    keep = finite & (vary | finite.all())
+    inside = keep[e.state] & keep[e.next_state]
+    resolvent = Resolvent(e.matrix(np.where(inside, e.decay**2, 0.0)))
+    reward = np.where(keep, covariance_reward(e, epsilon, second, noise), 0.0)
+    found = resolvent.solve(reward, by_state=True).x
+    return np.where(vary, np.where(finite, found, np.nan), 0.0)
 
 
 def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:
     """A number for each edge from one for all, one an edge, R[s], R[s, a] or R[s, a, s′]."""
-    e, sizes = mdp.edges, (mdp.n_states, mdp.n_actions, mdp.n_states)
+    e, n, k = mdp.edges, mdp.n_states, mdp.n_actions
     array = arguments.floats(field, given, "an array of numbers")
     if not np.isfinite(array).all():
         raise InputError(field, "not finite", "must hold finite numbers only")
-    if array.shape in ((), e.state.shape):
-        return np.array(np.broadcast_to(array, e.state.shape))
-    if array.shape != sizes[: array.ndim] or (array.ndim == 3 and mdp.episodic):
-        remedy = f"must be one number, {e.state.size} (one an edge), or R[s], R[s, a]" + (
-            "" if mdp.episodic else " or R[s, a, s′]"
-        )
+    places = {(n,): (e.state,), (n, k): (e.state, e.action), (): (), e.state.shape: ()}
+    if not mdp.episodic:
+        places[n, k, n] = (e.state, e.action, e.next_state)
+    if array.shape not in places:
+        remedy = f"must be one number, {e.state.size} (one an edge), or of shape (state, action, …)"
         raise InputError(field, f"an array of shape {array.shape}", remedy)
-    return np.asarray(array[(e.state, e.action, e.next_state)[: array.ndim]])
+    return np.array(np.broadcast_to(array[places[array.shape]], e.state.shape))
 
 
 def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> tuple[Array, Array]:
     """Standard deviations [reward, edge] and correlations [reward, reward, edge] of the noise."""
     arguments.instance("noise", noise, Mapping, "a mapping from names, or pairs of names, to noise")
-    count = mdp.edges.state.size
-    std, alike = np.zeros((len(names), count)), np.eye(len(names))[..., None] * np.ones(count)
+    edges = mdp.edges.state.size
+    std, alike = np.zeros((len(names), edges)), np.eye(len(names))[..., None] * np.ones(edges)
     for key, given in noise.items():
         pair = key if isinstance(key, tuple) else (key,)
-        a, *b = (names.index(arguments.choice("noise", name, names)) for name in pair)
-        if len(b) > 1 or a in b:
+        if not 0 < len(set(pair)) == len(pair) < 3:
             raise InputError("noise", literal(key), "must be a name, or a pair of different names")
+        a, *b = (names.index(arguments.choice("noise", name, names)) for name in pair)
         field = f"noise[{', '.join(pair)}]"
         x = per_edge(mdp, field, given)
         if b:
             arguments.refuse(field, x, np.abs(x) > 1, "a correlation lies in [−1, 1]")
-            alike[a, b[0]] = alike[b[0], a] = x
+            alike[a, b] = alike[b, a] = x
         else:
             arguments.refuse(field, x, x < 0, "must not be negative")
             std[a] = x
-    least = np.linalg.eigvalsh(np.moveaxis(alike, -1, 0)).min(axis=1)
-    arguments.refuse("noise", least, least < -TOGETHER, "these correlations exclude each other")
     return std, alike

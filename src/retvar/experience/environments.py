@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
-Row = tuple[int, Any, Any, float, Any, bool, bool]
-# environment, observation, action, reward, next observation, terminated, truncated
+COLUMNS = ("state", "action", "reward", "next_state", "terminated", "truncated", "stream")
+Row = tuple[Any, Any, float, Any, bool, bool, int]  # of these columns
 
 
 def from_gymnasium(
@@ -41,17 +42,16 @@ def from_gymnasium(
 ) -> Experience:
     """Roll out a policy in an environment, for so many steps or episodes.
 
-    Several environments, as copies, a list or a vector environment in any autoreset mode, are
-    interleaved: the first transition of each, the second of each, …, each with the number of its
-    environment as ``stream`` and a seed of its own. Truncation is not termination; the last
-    transition of each environment is marked truncated if its episode was not over. A reward or an
-    observation that is not finite is an error, which comes after the transitions before it.
+    Several environments are interleaved: the first transition of each, the second of each, …, with
+    the number of the environment as ``stream``. Truncation is not termination; the last transition
+    of each environment is marked truncated if its episode was not over. A reward or an observation
+    that is not finite is an error, which comes after the transitions before it.
 
     Parameters
     ----------
     env
-        An id (`options` then go to ``gymnasium.make``), a ``gymnasium.Env``, a vector environment,
-        a list of single environments, or a function that makes one.
+        An id (`options` then go to ``gymnasium.make``), a ``gymnasium.Env``, a vector environment
+        in any autoreset mode, a list of single environments, or a function that makes one.
     policy
         ``"random"``; an array of actions [state] or of probabilities [state, action]; a
         :class:`retvar.Policy`; a function of a single observation; or an object with
@@ -81,71 +81,50 @@ def from_gymnasium(
     most = sys.maxsize if steps is None else integer("steps", steps, 1)
     in_all = sys.maxsize if episodes is None else integer("episodes", episodes, 1)
     chunk = integer("chunk", chunk, 1)
-    make, vector = make_copies(env, envs, options), is_vector(env)
-    opened = make() if make else list(env) if isinstance(env, list | tuple) else [env]
-    spaces = _spaces(opened, vector)
-    reader, n = ObservationReader(spaces[0]), int(env.num_envs) if vector else len(opened)
+    with opened(env, envs, options) as used:
+        vector, (observed, acted) = is_vector(used), _spaces(used)
+        reader, n = ObservationReader(observed), used[0].num_envs if vector else len(used)
+        name, inner = _name(used[0])
     children = np.random.SeedSequence(int(seed_of(seed))).spawn(n)
-    seeds = [[int(word) >> 1 for word in child.generate_state(2)] for child in children]
-    described, begin = action_selection(
-        policy, spaces, reader, seed, [own for _, own in seeds], deterministic
-    )
+    seeds, own = np.array([child.generate_state(2) >> 1 for child in children]).T.tolist()
+    described, begin = action_selection(policy, acted, reader, seed, own, deterministic)
 
-    def parts() -> Iterator[list[Row]]:
-        if make and not opened:
-            opened.extend(make())
+    def parts() -> Iterator[dict[str, Any]]:
         left = [in_all // n + (i < in_all % n) for i in range(n)]
-        step = _vector if vector else _singles
-        rows = step(opened, begin(), reader, [first for first, _ in seeds], left)
-        try:
-            yield from _parts(_in_turn(rows, left, most, reader), chunk)
-        finally:
-            while make and opened:
-                opened.pop().close()
+        with opened(env, envs, options) as used:
+            rows = (_vector if vector else _singles)(used, begin(), reader, seeds, left)
+            for part in _parts(_in_turn(rows, left, most, reader), chunk):
+                columns = dict(zip(COLUMNS, zip(*part, strict=True), strict=True))
+                if n == 1:
+                    del columns["stream"]
+                yield columns
 
-    def columns(part: list[Row]) -> dict[str, Any]:
-        stream, state, action, reward, after, ended, cut = map(list, zip(*part, strict=True))
-        return {
-            "state": reader.column(state), "action": action, "reward": np.array(reward),
-            "next_state": reader.column(after), "terminated": np.array(ended),
-            "truncated": np.array(cut), **({"stream": np.array(stream)} if n > 1 else {}),
-        }  # fmt: skip
-
-    name, inner = _name(opened[0], vector)
     name += f" × {n}" if n > 1 else ""
     about = environment_names(name, inner, reader)
-    return experience_of(
-        name, parts, columns, reader, spaces[1], policy=described, length=steps, **about
-    )
+    return experience_of(name, parts, reader, acted, policy=described, length=steps, **about)
 
 
 # ------------------------------------------------------------------ making
 
 
-def is_vector(env: Any) -> bool:
-    """Whether an environment is a vector environment."""
-    import gymnasium
-
-    return isinstance(env, gymnasium.vector.VectorEnv)
-
-
-def make_copies(
-    env: Any, copies: int | None, options: dict[str, Any]
-) -> Callable[[], list[Any]] | None:
-    """A function that makes environments from an id or a function; None for a given environment."""
+@contextmanager
+def opened(env: Any, copies: int | None, options: dict[str, Any]) -> Iterator[list[Any]]:
+    """The environments that are meant; those that are made for this are closed at the end."""
     number = 1 if copies is None else integer("envs", copies, 1)
-    if isinstance(env, str):
-        return lambda: [_make_environment(env, options) for _ in range(number)]
-    if options:
+    made = isinstance(env, str) or callable(env)
+    if options and not isinstance(env, str):
         raise InputError("options", listed(sorted(options)), "go with the id of an environment")
-    if callable(env):
-        return lambda: [env() for _ in range(number)]
-    if copies is not None:
+    if copies is not None and not made:
         raise InputError("envs", copies, "needs an id, or a function that makes an environment")
-    return None
+    found = [] if made else list(env) if isinstance(env, list | tuple) else [env]
+    with ExitStack() as after:
+        while made and len(found) < number:
+            found.append(env() if callable(env) else _made(env, options))
+            after.callback(found[-1].close)
+        yield found
 
 
-def _make_environment(name: str, options: dict[str, Any]) -> Any:
+def _made(name: str, options: dict[str, Any]) -> Any:
     import gymnasium
 
     try:
@@ -155,27 +134,35 @@ def _make_environment(name: str, options: dict[str, Any]) -> Any:
         raise InputError("environment", name, remedy) from None
 
 
-def _spaces(envs: list[Any], vector: bool) -> list[Any]:
+def is_vector(envs: list[Any]) -> bool:
+    """Whether this is a single vector environment."""
+    import gymnasium
+
+    return len(envs) == 1 and isinstance(envs[0], gymnasium.vector.VectorEnv)
+
+
+def _spaces(envs: list[Any]) -> list[Any]:
     """The spaces of single observations and actions, which environments have in common."""
     import gymnasium
 
+    single = "single_" if is_vector(envs) else ""
     for env in envs or ["an empty list"]:
-        if not (vector or isinstance(env, gymnasium.Env)):
+        if not (single or isinstance(env, gymnasium.Env)):
             raise InputError("environment", env, ENVIRONMENT)
     if len(set(map(id, envs))) < len(envs):
         raise InputError("environment", "one of them twice", "each must be a separate object")
-    names = [f"{'single_' * vector}{kind}_space" for kind in ("observation", "action")]
-    found = [[getattr(env, name) for name in names] for env in envs]
-    for each in found:
-        if each != found[0]:
+    names = [f"{single}{kind}_space" for kind in ("observation", "action")]
+    first, *others = ([getattr(env, name) for name in names] for env in envs)
+    for each in others:
+        if each != first:
             raise InputError("environment", each, "must have the spaces of the first one")
-    return found[0]
+    return first
 
 
-def _name(env: Any, vector: bool) -> tuple[str, Any]:
+def _name(env: Any) -> tuple[str, Any]:
     """The name of an environment, and what is inside all wrappers, as far as it can be reached."""
     inner = env.unwrapped
-    if vector and getattr(inner, "envs", None):
+    if is_vector([env]) and getattr(inner, "envs", None):
         inner = inner.envs[0].unwrapped
     spec = getattr(env, "spec", None) or getattr(inner, "spec", None)
     return f"gymnasium:{type(inner).__name__ if spec is None else spec.id}", inner
@@ -195,16 +182,16 @@ def _in_turn(
     for turn, queue in itertools.cycle(enumerate(queues)):
         while left[turn] and not queue:
             new = next(rows)
-            if left[new[0]]:
-                queues[new[0]].append(new)
+            if left[new[-1]]:
+                queues[new[-1]].append(new)
         if left[turn]:
-            i, state, action, reward, after, ended, cut = queue.popleft()
+            state, action, reward, after, ended, cut, _ = queue.popleft()
             if not abs(reward) <= LARGEST_REWARD:
                 raise ValueError(f"the reward is {reward}")
             state = reader.read(state)
             after = state if ended else reader.read(after)
-            last = most <= len(left) and not ended
-            yield i, state, action, reward, after, ended, cut or last
+            cut |= most <= len(left) and not ended
+            yield state, action, reward, after, ended, cut, turn
             most -= 1
             left[turn] -= ended or cut
             if not most or not any(left):
@@ -234,7 +221,7 @@ def _singles(
         for i, action in actions.items():
             after, reward, ended, cut, _ = envs[i].step(action)
             after = reader.copy(after)
-            yield i, current[i], action, float(reward), after, bool(ended), bool(cut)
+            yield current[i], action, float(reward), after, bool(ended), bool(cut), i
             over = (ended or cut) and left[i]
             current[i] = reader.copy(envs[i].reset()[0]) if over else after
 
@@ -267,5 +254,5 @@ def _vector(
         for i, action in chosen.items():
             final = over[i] and mode is AutoresetMode.SAME_STEP
             after = reader.copy(infos["final_obs"][i]) if final else observations[i]
-            yield i, current[i], action, float(rewards[i]), after, bool(ends[i]), bool(cuts[i])
+            yield current[i], action, float(rewards[i]), after, bool(ends[i]), bool(cuts[i]), i
         current = observations

@@ -19,8 +19,8 @@ def from_linear_gaussian(
 ) -> Experience:
     """Sample walks of a :class:`retvar.mdp.domains.LinearGaussian`, `steps` transitions in all.
 
-    The streams are interleaved: the first transition of each, the second of each, …. Each starts
-    from the stationary distribution, and its last transition is marked truncated.
+    The streams are interleaved. Each starts from the stationary distribution, and its last
+    transition is marked truncated.
 
     >>> import retvar as rv
     >>> world = rv.domains.linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95)

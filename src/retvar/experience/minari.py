@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,8 +40,9 @@ def from_minari(dataset: Any) -> Experience:
         raise InputError("dataset", dataset, f"cannot be read: {describe_error(error)}") from None
     reader = ObservationReader(spec.observation_space)
     return experience_of(
-        f"minari:{spec.dataset_id}", data.iterate_episodes, partial(_columns, reader), reader,
-        spec.action_space, policy="as recorded", length=length,
+        f"minari:{spec.dataset_id}",
+        lambda: (_columns(reader, episode) for episode in data.iterate_episodes()),
+        reader, spec.action_space, policy="as recorded", length=length,
     )  # fmt: skip
 
 
@@ -70,15 +70,15 @@ def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:
     """The rows of an episode."""
     given = episode.observations
     given = np.stack(given, axis=1) if isinstance(given, tuple) else given
-    column = reader.column(given if reader.width else [reader.read(each) for each in given])
+    seen = np.asarray(given if reader.width else [reader.read(each) for each in given])
     reward = np.asarray(episode.rewards, dtype=np.float64)
     ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
-    if not (np.isfinite(column).all() and (np.abs(reward) <= LARGEST_REWARD).all()):
+    if not (np.isfinite(seen).all() and (np.abs(reward) <= LARGEST_REWARD).all()):
         raise ValueError(f"episode {episode.id} has numbers that are not finite")
     cut[-1:] |= ~ended[-1:]
-    after = column[1:].copy()
-    after[ended] = column[:-1][ended]
+    after = seen[1:].copy()
+    after[ended] = seen[:-1][ended]
     return {
-        "state": column[:-1], "action": episode.actions, "reward": reward,
+        "state": seen[:-1], "action": episode.actions, "reward": reward,
         "next_state": after, "terminated": ended, "truncated": cut,
     }  # fmt: skip

@@ -71,6 +71,12 @@ class Workspace:
         """The one value that a query gives."""
         return self.execute(query).fetchone()[0]
 
+    def drop(self, *names: str) -> None:
+        """Drop tables that are there; views stay."""
+        query = "SELECT table_name FROM duckdb_tables()"
+        for name in {name for (name,) in self.all(query)} & {*names}:
+            self.execute(f"DROP TABLE {name}")
+
     def insert(self, start: str, columns: dict[str, NDArray[Any]], select: str = "*") -> None:
         """Run ``start SELECT select FROM columns``."""
         self.db.register("retvar_new", columns)
@@ -155,13 +161,12 @@ class Moves:
         self._rows += rows
         self._table = ""
 
-    @property
-    def trajectories(self) -> int:
-        """How many there are: each ends in one row."""
+    def count(self, condition: str = "terminated OR truncated") -> int:
+        """Rows with a condition; by default trajectories, of which each ends in one row."""
         if not len(self):
             return 0
         work, table = self.in_database()
-        return int(work.one(f"SELECT count(*) FROM {table} WHERE terminated OR truncated"))
+        return int(work.one(f"SELECT count(*) FROM {table} WHERE {condition}"))
 
     def in_database(self) -> tuple[Workspace, str]:
         """The database and the table, in order; the last row of each stream is truncated.

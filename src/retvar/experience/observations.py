@@ -97,11 +97,13 @@ class ObservationReader:
             raise ValueError(f"{observation!r} is not in the observation space") from None
         return state
 
-    def column(self, read: Any) -> NDArray[Any]:
-        """Observations that were read as a column of states, or as rows of numbers."""
+    def column(self, read: Any) -> tuple[NDArray[Any], int]:
+        """A column of states, or rows of numbers within the bounds, and how many lay outside."""
         if self.width is None:
-            return np.array(read, dtype=np.int64)
-        return np.asarray(read, dtype=np.float64).reshape(len(read), self.width)
+            return np.array(read, dtype=np.int64), 0
+        given = np.asarray(read, dtype=np.float64).reshape(len(read), self.width)
+        found = np.clip(given, self.low, self.high)
+        return found, int((found != given).any(axis=1).sum())
 
 
 def _ranges(space: Any) -> list[range]:
@@ -121,30 +123,26 @@ def _ranges(space: Any) -> list[range]:
 
 
 def experience_of(
-    name: str, parts: Callable[[], Iterator[Any]], columns: Callable[[Any], dict[str, Any]],
-    reader: ObservationReader, actions: Any, **about: Any,
+    name: str, parts: Callable[[], Iterator[dict[str, Any]]], reader: ObservationReader,
+    actions: Any, **about: Any,
 ) -> Experience:  # fmt: skip
-    """Experience from parts of a source, of which `columns` makes chunks.
+    """Experience from parts of a source: columns of observations that were read, actions, ….
 
-    Their column ``action`` is used where the space of actions numbers them; actions count from 0,
-    and have labels where the space does not. If the source fails or is interrupted, everything
-    before is yielded first.
+    Actions are used where their space numbers them; they count from 0, and have labels where the
+    space does not. If the source fails or is interrupted, everything before is yielded first.
     """
     from gymnasium.spaces import Discrete
 
     numbered = isinstance(actions, Discrete)
     first, count = (int(actions.start), int(actions.n)) if numbered else (0, None)
 
-    def chunk_of(part: Any, counts: Counts, acting: bool) -> Chunk:
-        chunk = columns(part)
-        given = chunk.pop("action")
+    def chunk_of(part: dict[str, Any], counts: Counts, acting: bool) -> Chunk:
+        given, (state, outside) = part.pop("action"), reader.column(part["state"])
+        counts.out_of_bounds += outside
+        read = part | {"state": state, "next_state": reader.column(part["next_state"])[0]}
+        chunk = {name: np.asarray(column) for name, column in read.items()}
         if acting:
             chunk["action"] = np.array(given, dtype=np.int64).reshape(-1) - first
-        if reader.width is not None:
-            state = np.clip(chunk["state"], reader.low, reader.high)
-            counts.out_of_bounds += int((state != chunk["state"]).any(axis=1).sum())
-            after = np.clip(chunk["next_state"], reader.low, reader.high)
-            chunk |= {"state": state, "next_state": after}
         return chunk
 
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:

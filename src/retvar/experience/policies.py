@@ -8,8 +8,9 @@ import itertools
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +38,18 @@ FORM = "loading it can run any code in it: if you trust it, say sb3:ALGORITHM:FI
 
 
 def action_selection(
-    policy: Any, spaces: list[Any], reader: ObservationReader, seed: int, seeds: list[int],
+    policy: Any, space: Any, reader: ObservationReader, seed: int, seeds: list[int],
     deterministic: bool | None = None,
 ) -> tuple[str, Callable[[], Chooser]]:  # fmt: skip
-    """The name of a policy, and how it begins to select actions in environments with these spaces.
+    """The name of a policy, and how it begins to select actions from a space.
 
     Each environment has random numbers of its own: `seeds` are those with which its action space is
     sampled; `deterministic` is for a policy with ``predict``.
     """
-    from gymnasium.spaces import Discrete
-
-    policy, space = _loaded(policy), spaces[1]
-    valid = _validating(space)
-    select: Callable[[int], Selector]
+    policy, batches = _loaded(policy), False
+    select: Callable[[int], Selector]  # of the environment of a number
     if callable(getattr(policy, "predict", None)):
-        model = _Model(policy, deterministic)
-        name, select = model.name, lambda i: model.asking(seeds[i])
-        if model.batches:
-            return name, lambda: _in_batches(select(0), valid)
+        name, batches, select = _from_model(policy, deterministic, seeds)
     elif deterministic is not None:
         raise InputError("deterministic", deterministic, "goes with a policy that has predict")
     elif isinstance(policy, str) and policy == "random":
@@ -62,20 +57,19 @@ def action_selection(
     elif callable(policy):
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
         select = lambda _: policy  # noqa: E731
-    elif isinstance(policy, str) or reader.states is None or not isinstance(space, Discrete):
-        raise InputError("policy", literal(policy), f"must be {POLICY}")
     else:
-        name, select = _from_table(policy, reader.states, space, reader, seed)
-    return name, lambda: _one_by_one([select(i) for i in range(len(seeds))], valid)
+        name, select = _from_table(policy, space, reader, seed)
+    return name, partial(_begin, select, len(seeds), batches, _validating(space))
 
 
-def _one_by_one(selectors: list[Selector], valid: Selector) -> Chooser:
-    return lambda current: {i: valid(selectors[i](x)) for i, x in current.items()}
+def _begin(select: Callable[[int], Selector], n: int, batches: bool, valid: Selector) -> Chooser:
+    """Selects the actions of environments one by one, or in a batch by the first selector."""
+    selectors = [select(i) for i in range(1 if batches else n)]
 
-
-def _in_batches(ask: Selector, valid: Selector) -> Chooser:
     def choose(current: dict[int, Any]) -> dict[int, Any]:
-        actions = ask(np.stack(list(current.values()))) if current else []
+        if not batches:
+            return {i: valid(selectors[i](x)) for i, x in current.items()}
+        actions = selectors[0](np.stack(list(current.values()))) if current else ()
         return dict(zip(current, map(valid, actions), strict=True))
 
     return choose
@@ -85,13 +79,13 @@ def _validating(space: Any) -> Selector:
     """Refuses actions that are not in the space; numbered ones become integers."""
     from gymnasium.spaces import Box, Discrete
 
-    numbered = isinstance(space, Discrete)
+    box, numbered = isinstance(space, Box), isinstance(space, Discrete)
     numbers = range(int(space.start), int(space.start + space.n)) if numbered else ()
 
     def valid(action: Any) -> Any:
         if type(action) is int and action in numbers:  # what the space would say, faster
             return action
-        given = np.asarray(action, dtype=space.dtype) if isinstance(space, Box) else action
+        given = np.asarray(action, dtype=space.dtype) if box else action
         if given not in space:
             raise InputError("action", literal(action), f"the policy must return one of {space}")
         return int(given) if numbered else given
@@ -120,22 +114,25 @@ def _random_numbers(seed: int, i: int) -> Iterator[float]:
 
 
 def _from_table(
-    policy: Any, states: int, space: Any, reader: ObservationReader, seed: int
+    policy: Any, space: Any, reader: ObservationReader, seed: int
 ) -> tuple[str, Callable[[int], Selector]]:
     """Actions from an array of them [state], or drawn from probabilities [state, action]."""
+    from gymnasium.spaces import Discrete
+
+    states = reader.states
+    if isinstance(policy, str) or states is None or not isinstance(space, Discrete):
+        raise InputError("policy", literal(policy), f"must be {POLICY}")
     table = policy.probabilities if isinstance(policy, Policy) else array("policy", policy, POLICY)
     start, count = int(space.start), int(space.n)
     if table.dtype.kind in "iu" and table.shape == (states,):
         kind, actions = "actions", indices("policy", table, start, start + count)
-        probabilities = np.eye(count)[actions - start]
-    elif table.dtype.kind in "biuf" and table.ndim == 2:
-        kind, probabilities = "probabilities", Policy(table).probabilities
+        table = np.eye(count)[actions - start]
     else:
-        raise InputError("policy", literal(policy), f"must be {POLICY}: here {states:,} states")
-    if probabilities.shape != (states, count):
-        found = "{} states × {} actions".format(*probabilities.shape)
-        raise InputError("policy", found, f"must be for {states} states × {count} actions")
-    cumulative = np.cumsum(probabilities, axis=1)
+        kind, table = "probabilities", Policy(table).probabilities
+    if table.shape != (states, count):
+        found = f"an array of shape {table.shape}"
+        raise InputError("policy", found, f"must be for {states:,} states × {count:,} actions")
+    cumulative = np.cumsum(table, axis=1)
     cumulative[cumulative == cumulative[:, -1:]] = 1.0  # against rounding of the sum
     rows = cumulative.tolist()
 
@@ -172,77 +169,75 @@ def _loaded(policy: Any) -> Any:
         raise InputError("policy", text, f"cannot be loaded: {describe_error(error)}") from None
 
 
-class _Model:
-    """Asks a model for actions, of one observation or of a batch.
+def _from_model(
+    model: Any, deterministic: bool | None, seeds: list[int]
+) -> tuple[str, bool, Callable[[int], Selector]]:
+    """A model's name, whether it takes batches, and how to ask it for actions.
 
     Models of Stable-Baselines3, known by the parameters of their ``predict``, take batches. Their
     actions are those of ``deterministic=True`` unless told otherwise, as in Stable-Baselines3's own
     evaluation; a ``VecNormalize`` in which they learned normalises what they are shown.
     """
+    name, parameters = type(model).__name__, inspect.signature(model.predict).parameters
+    how = {"deterministic": deterministic is not False} if "deterministic" in parameters else {}
+    if how:
+        name += " (deterministic)" if how["deterministic"] else " (stochastic)"
+    elif deterministic is not None:
+        remedy = f"{name}.predict has no such parameter"
+        raise InputError("deterministic", deterministic, remedy)
+    drawn = how == {"deterministic": False}
+    explores = drawn and hasattr(model, "exploration_rate")  # as DQN's: one coin for a batch
+    learned_in: Any = getattr(model, "get_vec_normalize_env", lambda: None)()
+    normalised = learned_in is not None and learned_in.norm_obs
 
-    def __init__(self, model: Any, deterministic: bool | None) -> None:
-        self.model, self.name = model, type(model).__name__
-        parameters = inspect.signature(model.predict).parameters
-        self.settings: dict[str, bool] = {}
-        if "deterministic" in parameters:
-            self.settings["deterministic"] = deterministic is not False
-            self.name += " (stochastic)" if deterministic is False else " (deterministic)"
-        elif deterministic is not None:
-            remedy = f"{self.name}.predict has no such parameter"
-            raise InputError("deterministic", deterministic, remedy)
-        self.stochastic = self.settings == {"deterministic": False}
-        self.explores = self.stochastic and hasattr(model, "exploration_rate")  # as DQN's do
-        self.batches = "episode_start" in parameters and not self.explores  # one coin for a batch
-        normalised = getattr(model, "get_vec_normalize_env", lambda: None)()
-        self.normalised = normalised if normalised is not None and normalised.norm_obs else None
+    def select(i: int) -> Selector:
+        own = _own_settings(seeds[i], drawn)
+        if explores:
+            model.action_space.seed(seeds[i])
 
-    def asking(self, seed: int) -> Selector:
-        """Asks with one thread of torch, as small networks are slower with more.
+        def ask(given: Any) -> Any:
+            shown = learned_in.normalize_obs(given) if normalised else given
+            with _exchanged(own):
+                answer = model.predict(shown, **how)
+            if how and isinstance(answer, tuple) and answer[1] is not None:
+                remedy = "has a memory, so that its returns are not a function of the observation"
+                raise InputError("policy", name, remedy)
+            return answer[0] if isinstance(answer, tuple) else answer
 
-        Where actions are drawn, with random numbers of its own: the same for the same seed, and
-        without a trace in the global generators.
-        """
-        torch: Any = sys.modules.get("torch")
-        settings: list[Any] = []
-        if torch:
-            settings.append((torch.get_num_threads, torch.set_num_threads, 1))
-        if self.stochastic:
-            numbers = np.random.RandomState(seed).get_state()
-            settings.append((np.random.get_state, np.random.set_state, numbers))
-        if self.stochastic and torch:
-            numbers = torch.Generator().manual_seed(seed).get_state()
-            settings.append((torch.get_rng_state, torch.set_rng_state, numbers))
-        if self.explores:
-            self.model.action_space.seed(seed)
-        return _exchanging(self._predict, settings)
+        return ask
 
-    def _predict(self, observation: Any) -> Any:
-        """The action for an observation, or the actions for a batch."""
-        if self.normalised is not None:
-            observation = self.normalised.normalize_obs(observation)
-        answer = self.model.predict(observation, **self.settings)
-        if not isinstance(answer, tuple):
-            return answer
-        if self.settings and answer[1] is not None:
-            remedy = "has a memory, so that its returns are not a function of the observation"
-            raise InputError("policy", self.name, remedy)
-        return answer[0]
+    return name, "episode_start" in parameters and not explores, select
 
 
-def _exchanging(call: Selector, settings: list[Any]) -> Selector:
-    """Calls under global settings of its own: how to get and set each, and what it is at first."""
-    own = [first for *_, first in settings]
+def _own_settings(seed: int, drawn: bool) -> list[list[Any]]:
+    """One thread of torch, as small networks are slower with more, and random numbers of its own.
+
+    How to get and set each, and what it is. The numbers, for actions that are drawn, are the same
+    for the same seed, and leave no trace in the global generators.
+    """
+    torch: Any = sys.modules.get("torch")
+    numbers = np.random.RandomState(seed).get_state()
+    own = [[np.random.get_state, np.random.set_state, numbers]] if drawn else []
+    if torch:
+        own.append([torch.get_num_threads, torch.set_num_threads, 1])
+    if drawn and torch:
+        numbers = torch.Generator().manual_seed(seed).get_state()
+        own.append([torch.get_rng_state, torch.set_rng_state, numbers])
+    return own
+
+
+@contextmanager
+def _exchanged(own: list[list[Any]]) -> Iterator[None]:
+    """A block under settings of its own, which it leaves as they then are for the next one."""
 
     def exchange() -> None:
-        for k, (get, put, _) in enumerate(settings):
-            new, own[k] = own[k], get()
+        for setting in own:
+            get, put, new = setting
+            setting[2] = get()
             put(new)
 
-    def called(given: Any) -> Any:
+    exchange()
+    try:
+        yield
+    finally:
         exchange()
-        try:
-            return call(given)
-        finally:
-            exchange()
-
-    return called

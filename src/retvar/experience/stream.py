@@ -197,6 +197,13 @@ class Experience(Shown):
         if self._table is None:
             given = self.source(self.counts)
             self._table = given if isinstance(given, Moves) else Moves()
+            if isinstance(given, Moves) and "rho" not in given.columns:
+                self.counts.transitions += len(given)
+                self.counts.episodes += given.count()
+                self.counts.ends += given.count("terminated")
+                if progress is not None:
+                    progress(self.counts.transitions)
+                given = ()
             try:
                 for chunk in given:
                     with uninterrupted():
@@ -206,7 +213,7 @@ class Experience(Shown):
                     if progress is not None:
                         progress(self.counts.transitions)
             except BaseException:  # the episodes that were going on are cut off
-                self.counts.episodes = self._table.trajectories
+                self.counts.episodes = self._table.count()
                 raise
             found = self.counts
             refused = self.is_log and not self.force and found.transitions
@@ -232,7 +239,8 @@ class Experience(Shown):
     @property
     def warnings(self) -> list[str]:
         """Signs that a log was not read as it was meant, as far as it has been read."""
-        return doubts(self.counts) if self.is_log else []
+        rewards = "costs" if self.cost else "rewards"
+        return doubts(self.counts, rewards) if self.is_log else []
 
     @property
     def understood(self) -> str:

@@ -31,8 +31,8 @@ MANY_REWARDS = 0.01  # share of rewards whose loss is warned of
 OFTEN, LEAST = 0.01, 3  # share, and number, of rows from which on ids alternate, or times go back
 
 
-def doubts(counts: Counts) -> list[str]:
-    """Warnings about what was counted in a log."""
+def doubts(counts: Counts, rewards: str = "rewards") -> list[str]:
+    """Warnings about what was counted in a log of rewards, or of costs."""
     rows, lost, missing = count(counts.rows, "row"), counts.lost, counts.missing_rewards.total()
     broken = counts.unmarked_ends[MISMATCH]
     kept = "left out" if counts.rejected[DUPLICATE] else "kept"
@@ -41,7 +41,7 @@ def doubts(counts: Counts) -> list[str]:
          f"{lost:,} of {rows} {'is' if lost == 1 else 'are'} left out "
          f"({reasons(+counts.rejected)}): {remedy(counts)}"),
         (0 < missing >= MANY_REWARDS * counts.rows,
-         f"rewards are missing in {missing:,} of {rows} ({counts.where_missing}), and rarely at "
+         f"{rewards} are missing in {missing:,} of {rows} ({counts.where_missing}), and rarely at "
          "random: values there and before are biased"),
         (broken > MANY * max(counts.transitions, 1),
          f"after {broken:,} of {count(counts.transitions, 'row')} the next row does not go on in "

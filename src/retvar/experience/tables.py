@@ -26,8 +26,9 @@ from retvar.support.format import listed
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
-ABSENT = "('', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?')"  # where numbers are expected
-TRUE, FALSE = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
+ABSENT = "['', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?']"  # where numbers are expected
+TRUE = "['true', '1', '1.0', 't', 'yes', 'y']"
+FALSE = "['false', '0', '0.0', 'f', 'no', 'n']"
 KINDS = {
     "nested": r".*\]$|STRUCT|MAP|UNION", "whole": r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$",
     "number": "FLOAT|DOUBLE|DECIMAL", "text": "VARCHAR|ENUM", "time": "DATE|TIME",
@@ -35,6 +36,7 @@ KINDS = {
 }  # fmt: skip  # of DuckDB's types
 NUMBERS = {"whole", "number", "flag"}
 EXACT = 2.0**53
+NUMBER = "number of "  # what a column holds as a number is a column so called
 FIRST_ROWS = 65_536  # that decide what a column holds
 CODE = "^[+-]?0[0-9]+$"  # a code such as 010, and no number
 DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H:%M", " %H:%M:%S")]
@@ -51,7 +53,8 @@ class Reading(NamedTuple):
     def digits(self, text: str) -> str:
         """SQL for a text as DuckDB reads numbers; NULL where its separators stand otherwise."""
         if (self.decimal, self.thousands) == (".", ""):
-            return text
+            return text  # spaces are no matter, and trim is slow
+        text = f"trim({text})"
         point, sign = re.escape(self.decimal), re.escape(self.thousands)
         groups = rf"|[0-9]{{1,3}}({sign}[0-9]{{3}})+" * bool(sign)
         form = rf"[+-]?([0-9]*{groups})({point}[0-9]*)?([eE][+-]?[0-9]+)?"
@@ -91,6 +94,18 @@ class Table:
         """``whole``, ``number``, ``flag``, ``text``, ``time``, ``nested`` or ``other``."""
         return next((k for k, form in KINDS.items() if re.match(form, self.types[column])), "other")
 
+    def number(self, column: str) -> str:
+        """SQL for a column as a number, where it is one."""
+        kind, name = self.kind(column), quoted(column)
+        if kind in NUMBERS:
+            return f"CAST({name} AS DOUBLE)"
+        if kind != "text":
+            return "NULL::DOUBLE"
+        text = f"CAST({name} AS VARCHAR)"
+        digits = f"TRY_CAST({self.reading.digits(text)} AS DOUBLE)"
+        words = f"CASE lower(trim({text})) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
+        return f"CASE WHEN {digits} IS NULL THEN {words} ELSE {digits} END"
+
     def sql(self, column: str, dates: bool = False) -> Any:
         """SQL for a column as what a role needs; NULL where a value is nothing of that kind.
 
@@ -99,24 +114,25 @@ class Table:
         orders times; `dates` become nanoseconds of UTC.
         """
         kind, name = self.kind(column), quoted(column)
-        label, number = f"CAST({name} AS VARCHAR)", f"CAST({name} AS DOUBLE)"
+        label, number = f"CAST({name} AS VARCHAR)", quoted(NUMBER + column)
         plain = f"trim({label})"
-        flag = f"CASE WHEN lower({plain}) IN {TRUE} THEN true "
-        flag += f"WHEN lower({plain}) IN {FALSE} THEN false END"
-        if kind in NUMBERS:
+        flag = f"CASE WHEN {label} = 'true' THEN true WHEN {label} = 'false' THEN false "
+        flag += f"WHEN list_contains({TRUE}, lower({plain})) THEN true "  # which takes time
+        flag += f"WHEN list_contains({FALSE}, lower({plain})) THEN false END"
+        if kind == "flag":
+            flag = name
+        elif kind in NUMBERS:
             flag = f"CASE {number} WHEN 1 THEN true WHEN 0 THEN false END"
-        else:
-            digits = self.reading.digits(plain)
-            words = f"CASE lower({plain}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
-            number = f"coalesce(TRY_CAST({digits} AS DOUBLE), {words})"
         good = f"abs({number}) < {EXACT} AND {number} = floor({number})"  # a cast would round 1.5
+        integer = f"TRY_CAST({name} AS BIGINT)"
         codes = f"CASE WHEN {good} THEN {number}::BIGINT END"
         if kind in ("whole", "flag"):
-            codes = f"TRY_CAST({name} AS BIGINT)"
+            codes = integer
         if kind == "number":
             label = f"coalesce(CAST({codes} AS VARCHAR), CAST({number} AS VARCHAR))"
             label = f"CASE WHEN NOT isnan({number}) THEN {label} END"
-        whole = f"CASE WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
+        whole = f"CASE WHEN {integer}::VARCHAR = {label} THEN {integer} "
+        whole += f"WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
         finite = f"CASE WHEN isfinite({number}) THEN {number} END"
         time = codes if kind == "whole" else finite
         if kind == "time":
@@ -135,14 +151,13 @@ class Table:
         """What the first rows hold: how many numbers, fractions, codes such as 010."""
         kind, sql = self.kind(column), self.sql(column)
         text = sql.text if kind == "text" else "NULL::VARCHAR"
-        number = sql.number if kind in {*NUMBERS, "text"} else "NULL::DOUBLE"
         found = self.work.execute(
             f"""SELECT count(*) AS rows, count(c) AS present, count(v) AS numbers,
             count(*) FILTER (isfinite(v) AND v <> floor(v)) AS fractions,
             coalesce(min(v) FILTER (isfinite(v)), 0) AS least,
             coalesce(max(v) FILTER (isfinite(v)), 0) AS most,
             count(*) FILTER (regexp_matches(x, '{CODE}')) AS codes, any_value(c)::VARCHAR AS example
-            FROM (SELECT {sql.id} AS c, {text} AS x, {number} AS v FROM retvar_first)"""
+            FROM (SELECT {sql.id} AS c, {text} AS x, {sql.number} AS v FROM retvar_first)"""
         )
         names = [each[0] for each in found.description]
         return SimpleNamespace(**dict(zip(names, found.fetchone(), strict=True)))
@@ -157,13 +172,16 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
         found = Table("the table", work, reading, ["retvar_table"])
         _register(source, work)
     work.source = found.name
-    first = f"SELECT * FROM {found.parts[0]}"
-    found.types = {row[0]: row[1] for row in work.all(f"DESCRIBE {first}")}
+    described = work.all(f"DESCRIBE SELECT * FROM {found.parts[0]}")
+    found.types = {name: kind for name, kind, *_ in described}
+    numbers = [f"{found.number(x)} AS {quoted(NUMBER + x)}" for x in found.types]
+    found.parts = [f"(SELECT *, {', '.join(numbers)} FROM {part})" for part in found.parts]
     if not found.text:
         found.rows = sum(int(work.one(f"SELECT count(*) FROM {part}")) for part in found.parts)
         if not found.rows:
             raise InputError("source", found.name, "has no rows")
-    work.execute(f"CREATE OR REPLACE TEMP TABLE retvar_first AS {first} LIMIT {FIRST_ROWS}")
+    first = f"SELECT * FROM {found.parts[0]} LIMIT {FIRST_ROWS}"
+    work.execute(f"CREATE OR REPLACE TEMP TABLE retvar_first AS {first}")
     torn_lines(work)
     return found
 

@@ -17,10 +17,10 @@ with app.setup:
     import pandas as pd
 
     import retvar as rv
-    from retvar.exact.sampling import sample_returns
     from retvar.lab import charts, mdp_table, words
     from retvar.mdp import END
     from retvar.mdp.toml import toml_text
+    from retvar.plots.style import picture
     from retvar.support.format import minus, number, plus_minus
     from retvar.support.html import escaped
     from retvar.td.learners import LEARNERS
@@ -39,13 +39,6 @@ with app.setup:
         "Risk against return",
     )
     MOST_STATES = 6  # of MDPs whose exact curves come while one waits
-    BETS = [
-        ("table", "bet", "end", 0.5, 2.2),
-        ("table", "bet", "end", 0.5, 0.0),
-        ("table", "half", "end", 0.5, 1.5),
-        ("table", "half", "end", 0.5, 0.6),
-        ("table", "pass", "end", 1.0, 1.0),
-    ]
     WORLDS = {
         "FrozenLake": ("FrozenLake-v1", {}),
         "FrozenLake, not slippery": ("FrozenLake-v1", {"is_slippery": False}),
@@ -53,7 +46,6 @@ with app.setup:
         "CliffWalking": ("CliffWalking-v1", {}),
         "CliffWalking, slippery": ("CliffWalking-v1", {"is_slippery": True}),
     }
-    ARROWS = {"up": "↑", "right": "→", "down": "↓", "left": "←"}
 
 
 # ---------------------------------------------------------------- what cells share
@@ -115,6 +107,11 @@ def discount(mdp, name):
 @app.function(hide_code=True)
 def problem(name, own, gamma=None, lam=None):
     """An MDP with its own γ and λ or with others, and the Python that makes it."""
+    if name in WORLDS:
+        env, options = WORLDS[name]
+        given = {"gamma": 0.95 if gamma is None else gamma, **options}
+        code = ", ".join([f'"{env}"', *(f"{key}={value!r}" for key, value in given.items())])
+        return rv.MDP.from_gymnasium(env, **given), f"mdp = rv.MDP.from_gymnasium({code})"
     mdp, code = own if name == OWN else (rv.domains.find(name), f'rv.domains.find("{name}")')
     if gamma is not None and np.any(mdp.edges.gamma[mdp.edges.next_state != END] != gamma):
         mdp, code = mdp.replace(gamma=gamma), f"{code}.replace(gamma={gamma!r})"
@@ -135,6 +132,12 @@ def curve(learner, x, y, std=None):
     table = {"learner": learner, "x": x, "y": np.asarray(y, dtype=float).round(5)}
     band = {} if std is None else {"low": (y - std).round(5), "high": (y + std).round(5)}
     return pd.DataFrame(table | band)
+
+
+@app.function(hide_code=True)
+def drawing(figure):
+    """A figure of retvar.plots."""
+    return mo.Html(picture(figure, ".svg", 96).decode())
 
 
 @app.function(hide_code=True)
@@ -523,43 +526,29 @@ def _(tab, walking, world):
     mo.stop(tab.value != VIEWS[3])
     _env, _options = WORLDS[world.value]
     walk_given = {"env": _env, "options": _options, **walking.value}
-    walk_mdp = rv.MDP.from_gymnasium(_env, gamma=walk_given["gamma"], **_options)
+    walk_mdp, walk_made = problem(world.value, None, walk_given["gamma"])
     walk_found, walk_exact = walk(walk_mdp, **walk_given)
-    return walk_exact, walk_found, walk_given
+    return walk_exact, walk_found, walk_given, walk_made
 
 
 @app.cell(hide_code=True)
-def _(walk_exact, walk_found, walk_given, walking, world):
-    _data, _cells, _shape = walk_found.data, walk_found.experience.cells, walk_found.experience.grid
-    _visits = _data.visits.values
-    _inside = np.array([letter not in "HGC" for letter in _cells])
-    _letters = ["" if there else letter for there, letter in zip(_inside, _cells, strict=True)]
-    _texts = [a or "?" * bool(v) for a, v in zip(_letters, _visits > 0, strict=True)]
-    _maps, _errors = [], []
-    for _what, _scheme in (("value", "blues"), ("std", "oranges")):
-        _exact = np.where(_inside, np.asarray(getattr(walk_exact, _what)), np.nan)
-        _learned = np.where(_visits > 0, _data[_what].values, np.nan)
-        _look = (float(np.nanmin(_exact)), float(np.nanmax(_exact))), _scheme
-        _maps.append(charts.heat(f"{_what}, learned", _learned.reshape(_shape), _texts, *_look))
-        _maps.append(charts.heat(f"{_what}, exact", _exact.reshape(_shape), _letters, *_look))
-        _ok = np.isfinite(_learned) & np.isfinite(_exact)
-        _squares = (_learned - _exact)[_ok] ** 2
-        _errors.append(cell(np.sqrt(np.average(_squares, weights=np.maximum(_visits[_ok], 1)))))
-    _seen = np.where(_visits > 0, _visits, np.nan).reshape(_shape)
-    _maps.append(charts.heat("visits", _seen, _letters, (0.0, float(_visits.max())), "greys"))
-    _more = "".join(f", {k}={v!r}" for k, v in walk_given["options"].items())
-    _env, _gamma = walk_given["env"], walk_given["gamma"]
+def _(walk_exact, walk_found, walk_given, walk_made, walking, world):
+    _data, _visits = walk_found.data, walk_found.data.visits.values
+    _errors = []
+    for _what in ("value", "std"):
+        _off = _data[_what].values - np.asarray(getattr(walk_exact, _what))
+        _known = np.isfinite(_off)
+        _errors.append(cell(np.sqrt(np.average(_off[_known] ** 2, weights=_visits[_known]))))
     page(
         [world, *walking.elements.values()],
-        [f"{walk_given['steps']:,} steps, {int((_visits > 0).sum())} of {int(_inside.sum())} cells "
-         f"seen. Typical error, weighted by visits: value {_errors[0]}, std {_errors[1]}.",
-         note("H: hole, G: goal, C: cliff; ?: too few steps for a std; empty: not seen yet. ε "
-              "and α count where the policy is ε-greedy and the method a learner.")],
-        _maps,
+        [f"{walk_given['steps']:,} steps, {int((_visits > 0).sum())} cells seen. Typical error, "
+         f"weighted by visits: value {_errors[0]}, std {_errors[1]}.",
+         note("Above learned, below exact. ε and α count where the policy is ε-greedy and the "
+              "method a learner.")],
+        [drawing(rv.plots.estimate_maps(_data)), drawing(rv.plots.solution(walk_exact))],
         ["", "value", "std"],
         [["error", *_errors]],
-        python_of(walk, f'mdp = rv.MDP.from_gymnasium("{_env}", gamma={_gamma!r}{_more})',
-                  policy_of, **walk_given),
+        python_of(walk, walk_made, policy_of, **walk_given),
     )  # fmt: skip
     return
 
@@ -575,55 +564,10 @@ def search(mdp, scales):
     return rv.frontier(mdp, penalties=[float(f"{scale / std:.2g}") for scale in scales])
 
 
-@app.function
-def best_by_penalty(points):
-    """The policies that are best at some penalty c, with the penalties from which they are.
-
-    Mean − c × variance is a line in c for each policy; these are the lines on top.
-    """
-    best = max(points, key=lambda p: (p.mean, -p.variance))
-    low, chosen = 0.0, []
-    while True:
-        calmer = [p for p in points if p.variance < best.variance * (1 - 1e-9)]
-        chosen.append((low, best))
-        if not calmer:
-            return chosen
-        switch = [(best.mean - p.mean) / (best.variance - p.variance) for p in calmer]
-        low, best = max(min(switch), low), calmer[int(np.argmin(switch))]
-
-
-@app.function(hide_code=True)
-def visits(mdp, policy, start):
-    """Share of the discounted visits of each state."""
-    edges, onward = mdp.edges, np.zeros((mdp.n_states, mdp.n_states))
-    weight = policy.probabilities[edges.state, edges.action] * edges.probability * edges.gamma
-    inside = edges.next_state != END
-    np.add.at(onward, (edges.state[inside], edges.next_state[inside]), weight[inside])
-    found = np.linalg.solve(np.eye(mdp.n_states) - onward.T + 1e-12 * np.eye(mdp.n_states), start)
-    return found / found.sum()
-
-
-@app.function(hide_code=True)
-def risky(name, own):
-    """An MDP with a choice between calm and risk, and the Python that makes it."""
-    if name == "a bet":
-        return rv.MDP.from_edges(
-            BETS, gamma=1.0, name=name
-        ), f"mdp = rv.MDP.from_edges({BETS}, gamma=1.0)"
-    if name in WORLDS:
-        env, options = WORLDS[name]
-        more = "".join(f", {key}={value!r}" for key, value in options.items())
-        return (
-            rv.MDP.from_gymnasium(env, gamma=0.95, **options),
-            f'mdp = rv.MDP.from_gymnasium("{env}", gamma=0.95{more})',
-        )
-    return problem(name, own)
-
-
 @app.cell(hide_code=True)
 def _():
     risk_domain = mo.ui.dropdown(
-        ["windy-cliff", "FrozenLake", "CliffWalking, slippery", "a bet", OWN],
+        ["windy-cliff", "FrozenLake", "CliffWalking, slippery", OWN],
         "windy-cliff",
         label="domain",
     )
@@ -633,52 +577,30 @@ def _():
 @app.cell
 def _(own, risk_domain, tab):
     mo.stop(tab.value != VIEWS[4])
-    risk_mdp, risk_made = risky(risk_domain.value, own)
+    risk_mdp, risk_made = problem(risk_domain.value, own)
     scales = [0.0, 0.05, 0.12, 0.25, 0.5, 1.0, 2.0, 5.0, 12.0]
     found = search(risk_mdp, scales)
-    choices = best_by_penalty(list(found))
-    _given = [p.penalty for p in found if p.penalty] + [low for low, _ in choices if low]
-    _ends = np.geomspace(min(_given) / 2, max(_given), 60)
-    penalty = slider("penalty c", 0.0, [float(f"{c:.2g}") for c in _ends])
-    return choices, found, penalty, risk_made, risk_mdp, scales
+    penalty = slider("penalty c", 0.0, [point.penalty for point in found])
+    return found, penalty, risk_made, risk_mdp, scales
 
 
 @app.cell(hide_code=True)
-def _(choices, found, penalty, risk_domain, risk_made, risk_mdp, scales):
-    _k = max(k for k, (low, _) in enumerate(choices) if low <= penalty.value)
-    _best, _first = choices[_k][1], choices[0][1]
-    _until = choices[_k + 1][0] if _k + 1 < len(choices) else np.inf
-    _seen, _before = (visits(risk_mdp, p.policy, found.start) for p in (_best, _first))
-    _differ = np.abs(_best.policy.probabilities - _first.policy.probabilities).max(axis=1) > 1e-6
-    _changed, _names = _differ & (_seen + _before > 1e-4), list(states_of(risk_mdp))
-    _rows = [[f"from {low:.2g}", cell(p.mean), cell(p.std)] for low, p in choices]
-    _front = pd.DataFrame({
-        "std": [p.std for _, p in choices], "mean": [p.mean for _, p in choices],
-        "chosen": [p is _best for _, p in choices], "penalty": [row[0] for row in _rows],
-    })  # fmt: skip
-    _samples = {
-        name: sample_returns(risk_mdp, p.policy, start=found.start, samples=5_000, seed=0)
-        for name, p in {"largest mean": _first, "chosen": _best}.items()
-    }
-    _acts = [risk_mdp.action_name(a) for a in range(risk_mdp.n_actions)]
-    if risk_mdp.positions is not None and set(_acts) <= set(ARROWS):
-        _taken = _best.policy.probabilities.argmax(axis=1)
-        _arrows = [ARROWS[_acts[a]] * bool(v > 1e-4) for a, v in zip(_taken, _seen, strict=True)]
-        _x, _y = risk_mdp.positions.T
-        _table = {"x": _x, "y": _y, "state": _names, "act": _arrows, "changed": _changed}
-        _table["visits"] = np.sqrt(_seen / _seen.max())
-        _policy = charts.policy_map("The policy; orange: changed", pd.DataFrame(_table))
-    else:
-        _policy = rv.plots.draw_mdp(risk_mdp, _best.policy)
+def _(found, penalty, risk_domain, risk_made, risk_mdp, scales):
+    _k = [point.penalty for point in found].index(penalty.value)
+    _probabilities = [found[k].policy.probabilities for k in (0, _k)]
+    _changed = np.flatnonzero(np.ptp(_probabilities, axis=0).max(axis=1) > 1e-6)
+    _figure = rv.plots.frontier(found, sorted({0, _k}), samples=5_000)
+    _drawn = [drawing(_figure)]
+    if risk_mdp.positions is None:
+        _drawn.append(rv.plots.draw_mdp(risk_mdp, found[_k].policy))
     page(
         [risk_domain, penalty],
-        [words.choice(_best, _first, _until, [_names[s] for s in np.flatnonzero(_changed)]),
-         note("The best found for mean − c × variance of the return, not proved best. Changed: "
-              "other than for penalty 0.")],
-        [charts.scatter("Mean against spread", _front, "standard deviation of the return", "mean"),
-         _policy, charts.histogram("5,000 sampled returns", _samples, _best.mean)],
-        ["best for penalties", "mean", "std"],
-        _rows,
+        [words.choice(found[_k], found[0], [risk_mdp.state_name(s) for s in _changed]),
+         note("The best found for mean − c × variance of the return, not proved best. Arrows are "
+              "the policy, darker where it comes more often; beside them 5,000 sampled returns.")],
+        _drawn,
+        ["penalty", "mean", "std"],
+        [[f"{p.penalty:g}", cell(p.mean), cell(p.std)] for p in found],
         python_of(search, risk_made, scales=scales),
     )  # fmt: skip
     return

@@ -1,4 +1,4 @@
-"""Charts of the lab in Altair: lines with bands, dots by state, maps; methods as in all figures."""
+"""Charts of the lab in Altair: lines with bands, dots by state; methods as in all figures."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from retvar.plots.style import METHODS
 from retvar.td.networks import NETWORKS
 
-__all__ = ["dots", "heat", "histogram", "level", "lines", "policy_map", "scatter"]
+__all__ = ["dots", "level", "lines"]
 
 SIZE = {"width": 285, "height": 180}
-CELL = 46  # pixels of a square
 GREY, ORANGE, BLUE = "#777", "#d55e00", "#0072b2"
 LABELS = {method: network.label for method, network in NETWORKS.items()}
 INKS = {
@@ -101,69 +99,3 @@ def dots(title: str, table: pd.DataFrame, limits: tuple[float, float], y: str) -
         alt.Y("y:Q", scale=scale), tooltip=["x", "learner", alt.Tooltip("y:Q", format=".3g")]
     )
     return _finished(ticks.encode(across, alt.Y("y:Q", scale=scale)) + bars + points, title)
-
-
-def heat(
-    title: str, values: Any, letters: Sequence[str], limits: tuple[float, float], scheme: str
-) -> Any:
-    """A map of a grid with its numbers; cells without one have their letter."""
-    grid = np.asarray(values, dtype=float)
-    rows, columns = np.indices(grid.shape)
-    brief = ["" if np.isnan(x) else f"{x:.2g}" if abs(x) < 100 else f"{x:,.0f}" for x in grid.flat]
-    texts = [text or letter for text, letter in zip(brief, letters, strict=True)]
-    table = pd.DataFrame(
-        {"row": rows.ravel(), "column": columns.ravel(), "z": grid.ravel(), "text": texts}
-    )
-    base = alt.Chart(table).encode(alt.X("column:O", axis=None), alt.Y("row:O", axis=None))
-    scale = alt.Scale(scheme=scheme, domain=list(limits), clamp=True)
-    tiles = base.mark_rect().encode(alt.Color("z:Q", scale=scale, legend=None))
-    late = (limits[0] + limits[1]) / 2
-    ink = alt.condition(f"datum.z > {late}", alt.value("white"), alt.value("#222"))
-    numbers = base.mark_text(fontSize=11).encode(text="text:N", color=ink)
-    across, down = (min(CELL, 420 // n) * n for n in grid.shape[::-1])
-    return _finished(tiles + numbers, title, width=across, height=down)
-
-
-def scatter(title: str, table: pd.DataFrame, x: str, y: str) -> Any:
-    """Policies by std and mean, joined by a line; the chosen one is large."""
-    base = alt.Chart(table).encode(
-        alt.X("std:Q", title=x, scale=alt.Scale(zero=False, padding=12)),
-        alt.Y("mean:Q", title=y, scale=alt.Scale(zero=False, padding=12)),
-    )
-    look = alt.condition("datum.chosen", alt.value(ORANGE), alt.value(BLUE))
-    size = alt.condition("datum.chosen", alt.value(190), alt.value(60))
-    points = base.mark_circle(opacity=1).encode(color=look, size=size, tooltip=["penalty:N"])
-    return _finished(base.mark_line(color=GREY, strokeWidth=1) + points, title)
-
-
-def histogram(title: str, samples: dict[str, Any], mean: float, bins: int = 40) -> Any:
-    """Shares of sampled returns; the policy called "chosen" is filled."""
-    low, high = np.quantile(np.concatenate([*samples.values()]), [0.002, 0.998])
-    pad = 0.04 * (high - low) or 0.5
-    edges = np.linspace(low - pad, high + pad, bins + 1)
-    tables = []
-    for name, returns in samples.items():
-        share = np.histogram(np.clip(returns, edges[0], edges[-1]), edges)[0] / len(returns)
-        tables.append(pd.DataFrame({"x": edges[:-1], "y": share, "policy": name}))
-    inks = alt.Scale(domain=["chosen", "largest mean"], range=[ORANGE, GREY])
-    chart = alt.Chart(pd.concat(tables)).mark_area(interpolate="step-after", line=True, opacity=0.3)
-    shown = chart.encode(
-        alt.X("x:Q", title="return", scale=alt.Scale(nice=False)),
-        alt.Y("y:Q", title="share", stack=None),
-        alt.Color("policy:N", scale=inks, legend=alt.Legend(orient="top", title=None)),
-    )
-    return _finished(shown + level(mean, vertical=True), title)
-
-
-def policy_map(title: str, table: pd.DataFrame) -> Any:
-    """Arrows on a grid (x, y, act, visits, changed); changed cells have an orange border."""
-    base = alt.Chart(table).encode(
-        alt.X("x:O", axis=None), alt.Y("y:O", axis=None, sort="descending")
-    )
-    tint = alt.Color("visits:Q", scale=alt.Scale(scheme="blues", domain=[0, 2]), legend=None)
-    border = alt.condition("datum.changed", alt.value(ORANGE), alt.value("white"))
-    tiles = base.mark_rect(strokeWidth=2.5).encode(tint, stroke=border, tooltip=["state", "act"])
-    arrows = base.mark_text(fontSize=19, color="#222").encode(text="act:N")
-    columns, rows = table.x.nunique(), table.y.nunique()
-    side = min(CELL, 420 // columns)
-    return _finished(tiles + arrows, title, width=side * columns, height=side * rows)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from retvar import domains
 from retvar.mdp import END, MDP
-from retvar.support.format import did_you_mean
 
 __all__ = ["COLUMNS", "EXAMPLES", "errors", "lam_of", "rows_of", "source", "to_mdp"]
 
@@ -18,7 +16,6 @@ Row = Mapping[str, Any]
 COLUMNS = ("state", "action", "next_state", "probability", "reward", "reward_std", "gamma")
 NUMBERS = COLUMNS[3:]
 END_NAME = "end"
-SUMS = 1e-9  # by which probabilities may miss 1
 SHOP = [
     ("full", "sell", "full", "0.6", "2", "0.5", "0.95"),
     ("full", "sell", "empty", "0.4", "3", "0.5", "0.95"),
@@ -75,22 +72,21 @@ def number(text: object) -> float:
 
 
 def errors(rows: Sequence[Row]) -> list[str]:
-    """Everything that is wrong with a table, by row, each with its remedy.
+    """What is wrong with the cells of a table, by row, each with its remedy.
 
-    >>> errors([dict(zip(COLUMNS, ("a", "go", "b", "1", "0", "0", "0.9")))])[0]
-    "row 1, next_state = 'b': no row leaves b: add one with this state, or write end"
+    >>> errors([dict(zip(COLUMNS, ("a", "go", "end", "1", "lots", "0", "0.9")))])
+    ["row 1, reward = 'lots': must be a number"]
     """
     told = [] if rows else ["the table is empty: add a row"]
-    states = [str(row["state"]).strip() for row in rows]
     for k, row in enumerate(rows, 1):
         for column in COLUMNS:
-            remedy = _remedy(column, str(row[column] or "").strip(), states)
-            if remedy:
-                told.append(f"row {k}, {column} = {str(row[column] or '')!r}: {remedy}")
-    return told or _sums(rows)
+            text = str(row[column] or "")
+            if remedy := _remedy(column, text.strip()):
+                told.append(f"row {k}, {column} = {text!r}: {remedy}")
+    return told
 
 
-def _remedy(column: str, text: str, states: Sequence[str]) -> str:
+def _remedy(column: str, text: str) -> str:
     if column in NUMBERS:
         found = number(text)
         if math.isnan(found):
@@ -102,28 +98,11 @@ def _remedy(column: str, text: str, states: Sequence[str]) -> str:
         return "give a name" + f", or {END_NAME} where the episode ends" * (column == "next_state")
     if column == "state" and text == END_NAME:
         return "is reserved for the end of an episode; use another name"
-    if column == "next_state" and text not in (*states, END_NAME):
-        hint = did_you_mean(text, [*dict.fromkeys(states), END_NAME])
-        return f"{hint}no row leaves {text}: add one with this state, or write {END_NAME}"
     return ""
 
 
-def _sums(rows: Sequence[Row]) -> list[str]:
-    """Probabilities of each state and action must sum to 1."""
-    pairs: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        pair = str(row["state"]).strip(), str(row["action"]).strip()
-        pairs[pair].append(number(row["probability"]))
-    totals = {pair: math.fsum(found) for pair, found in pairs.items()}
-    return [
-        f"probabilities of {state}, {action} sum to {total:.9g}: they must sum to 1"
-        for (state, action), total in totals.items()
-        if abs(total - 1) > SUMS
-    ]
-
-
 def to_mdp(rows: Sequence[Row], lam: str) -> MDP:
-    """The MDP of a table without errors; it starts in the state of the first row.
+    """The MDP of a table; it starts in the state of the first row, and has errors of its own.
 
     >>> to_mdp(rows_of("a shop"), "0.9").n_states
     2

@@ -128,19 +128,16 @@ def bias(points: dict[str, FixedPoint], state: int, name: str, error: float) -> 
     ]  # fmt: skip
 
 
-def choice(chosen: Any, neutral: Any, until: float, changed: Sequence[str]) -> str:
+def choice(chosen: Any, neutral: Any, changed: Sequence[str]) -> str:
     """What a policy of the frontier earns, what that costs, and where it differs."""
     earns = plus_minus(chosen.mean, chosen.std)
-    limit = f" It stays the best found up to a penalty of {until:.2g}." if until < np.inf else ""
     if chosen is neutral:
-        return minus(f"The largest mean: {earns}.{limit}")
-    less, cost = (
-        1 - chosen.std / neutral.std,
-        short_number(float(f"{neutral.mean - chosen.mean:.2g}")),
-    )
-    where = f" It acts differently in {count(len(changed), 'state')}: {listed(changed)}."
+        return minus(f"The largest mean: {earns}.")
+    less, cost = 1 - chosen.std / neutral.std, float(f"{neutral.mean - chosen.mean:.2g}")
+    where = f"It acts differently in {count(len(changed), 'state')}: {listed(changed)}."
     return minus(
-        f"The return is {earns}: {less:.0%} less spread for {cost} less on average.{where}{limit}"
+        f"The return is {earns}: {less:.0%} less spread for {short_number(cost)} less on average. "
+        f"{where}"
     )
 
 

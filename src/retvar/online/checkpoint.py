@@ -66,7 +66,7 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
 def _node_arrays(m: Memory, k: int) -> dict[str, Any]:
     """The arrays of a node, by their names in the file; views, but for steps and report."""
     b, size = m.block, m.nodes[k].initial.size
-    lanes: Any = slice(None) if m.lanes > 1 else 0
+    lanes: Any = slice(m.lanes) if m.lanes > 1 else 0
     traces = b.E[k][:, :size] if m.specs[k].trace else np.zeros((m.streams, size))
     found: dict[str, Any] = {
         "weights": b.w[k][:size, lanes],

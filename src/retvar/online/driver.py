@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ OK, STATE, NEXT_STATE, NO_NEXT, REWARD, RHO, GAMMA, LAM, STREAM = range(9)
 DIVERGED = 100  # plus the number of the node
 STOP, SKIP, TRUST = range(3)  # what to do at an invalid row; TRUST: rows are already checked
 WORD_BITS = 64
+LARGEST = sys.float_info.max
 
 
 class Transitions(NamedTuple):
@@ -72,10 +74,24 @@ def inspect(x, t, states, any_gamma, any_lam):
     return OK
 
 
+@part
+def beyond(column, low, high):
+    """How many numbers of a column are not from `low` to `high`; without a branch for each."""
+    found = 0
+    for t in range(column.size):
+        found += 0 if low <= column[u(t)] <= high else 1
+    return found
+
+
 @functools.partial(compiled, _nrt=False)
 def check(columns, states, any_gamma, any_lam):
     """Return the first invalid row of a chunk and its error code; (−1, OK) if all are valid."""
-    for t in range(columns.state.size):
+    x = columns
+    doubtful = beyond(x.state, 0, states - 1) + beyond(x.next_state, 0, states - 1)
+    doubtful += beyond(x.reward, -LARGEST, LARGEST) + beyond(x.rho, 0.0, LARGEST)
+    doubtful += beyond(x.gamma, -1.0 if any_gamma else 0.0, 1.0)
+    doubtful += beyond(x.lam, -1.0 if any_lam else 0.0, 1.0)
+    for t in range(columns.state.size if doubtful > 0 else 0):
         code = inspect(columns, t, states, any_gamma, any_lam)
         if code != OK:
             return t, code
@@ -91,19 +107,19 @@ def toss(coins, draws):
     """
     for first in range(1, coins.size, WORD_BITS):
         bits = word(draws[0], draws[1], (draws[2] << U(8)) + U(first // WORD_BITS))
-        for k in range(min(WORD_BITS, coins.size - first)):
+        for k in range(WORD_BITS):
             coins[u(first + k)] = 2.0 if (bits >> U(k)) & U(1) != U(0) else 0.0
     draws[2] += U(1)
 
 
 @part
 def lost(m):
-    """OK, or DIVERGED plus the number of the first node that has."""
-    for node in range(m.lost.size):
-        if m.lost[u(node)] != 0.0:
-            m.lost[:] = 0.0
-            return DIVERGED + node
-    return OK
+    """OK, or DIVERGED plus the number of a node that has."""
+    number = int(m.lost[0])
+    if number == 0:
+        return OK
+    m.lost[0] = 0.0
+    return DIVERGED + number - 1
 
 
 _LATER: Any = None  # of a kernel
@@ -119,14 +135,14 @@ def run(columns, mode, m, draws, gammas, lams, states, counts):
     by_ratio, by_gamma = 1 if columns.rho.size > 1 else 0, 1 if columns.gamma.size > 1 else 0
     by_lam, by_stream = 1 if columns.lam.size > 1 else 0, 1 if columns.stream.size > 1 else 0
     by_flag = 1 if columns.flags.size > 1 else 0
-    for t in range(columns.state.size):
+    t, learned, code = 0, 0, OK
+    while t < columns.state.size:
         stream, flag = u(columns.stream[u(t * by_stream)]), columns.flags[u(t * by_flag)]
-        code = OK
         if mode != TRUST:
             code = inspect(columns, t, states, gammas.size > 0, lams.size > 0)
         if code != OK:
             if mode == STOP:
-                return t, code
+                break
             clear_traces(m, stream)
             counts[1] += 1
         else:
@@ -145,12 +161,14 @@ def run(columns, mode, m, draws, gammas, lams, states, counts):
             learn_step(m, Step(s, s2, x, rho, rho_bar, stream, s == s2))
             if flag != 0:  # both kinds of end clear the traces
                 clear_traces(m, stream)
-            counts[0] += 1
+            learned += 1
         code = lost(m)
         if code != OK:
-            counts[0] -= 1
-            return t, code
-    return columns.state.size, OK
+            learned -= 1
+            break
+        t += 1
+    counts[0] += learned
+    return t, code
 
 
 def advance(columns, mode, m, draws, gammas, lams, states, counts):

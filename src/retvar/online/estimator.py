@@ -396,7 +396,7 @@ class OnlineEstimator(Shown):
             remedy = "no replicates; use online(…, bootstrap_samples=100)"
             raise InputError("bootstrap_samples", 0, remedy)
         column = states if state is None else [state]
-        found = self._combine(what, column, slice(1, None))
+        found = self._combine(what, column, slice(1, self._memory.lanes))
         return found if state is None else found[0]
 
     def interval(

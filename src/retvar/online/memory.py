@@ -18,7 +18,7 @@ from retvar.online.driver import kernel_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import literal
-from retvar.td.block import Prepared, block_of, end_row, per_state, prepare
+from retvar.td.block import WIDTH, Prepared, block_of, end_row, per_state, prepare
 from retvar.td.features import Features, Rows, States
 from retvar.td.lazy import DEFERRED
 from retvar.td.networks import network_of
@@ -100,7 +100,7 @@ class Memory:
         kind = TABLE if isinstance(node.features, States) else SPARSE
         learns, alone = k > 0 or self.description.learn_value, self.lanes == 1
         few = node.features.size <= FEW and kind == TABLE
-        size = ALL if few and alone and learns and node.trace else 0
+        size = ALL if few and learns and node.trace else 0
         return Spec(
             one.code, node.kind, learns, node.trace if learns else 0, size, kind, alone,
             coins=not alone, steps=True, checked=True,
@@ -108,7 +108,8 @@ class Memory:
 
     def _allocate(self) -> None:
         settings = np.array([node.parameters for node in self.nodes]).T
-        p, q = np.repeat(settings[..., None], self.lanes, axis=-1)
+        padded = 1 if self.lanes == 1 else -(-self.lanes // WIDTH) * WIDTH
+        p, q = np.repeat(settings[..., None], padded, axis=-1)
         kappas = np.stack(np.broadcast_arrays(*(node.kappa for node in self.nodes)))
         features = [node.features for node in self.nodes]
         self.block: Block = block_of(self.specs, features, p, q, kappas)
@@ -162,13 +163,17 @@ class Memory:
     def steps(self, k: int) -> Array:
         """α of each weight; 1 where it is common to all weights."""
         node = self.nodes[k]
-        return node.parameters[0] / self.block.rates[k][:-1] if counts_visits(node.kind) else 1.0  # type: ignore[return-value]
+        if not counts_visits(node.kind):
+            return np.ones(1)
+        found: Array = node.parameters[0] / self.block.rates[k][: node.initial.size]
+        return found
 
     def weights(self, k: int) -> Array:
         """Weights of a node, copied, with what is deferred."""
-        found: Array = self.block.w[k][: self.nodes[k].initial.size, 0].copy()
+        m, size = self.block, self.nodes[k].initial.size
+        found: Array = m.w[k][:size, 0].copy()
         for stream in self._deferring(k):
-            found += self.steps(k) * self.block.E[k][stream, :-1] * self.block.sums[k][stream, 0]
+            found += self.steps(k) * m.E[k][stream, :size] * m.sums[k][stream, 0]
         return found
 
     def _deferring(self, k: int) -> range:
@@ -196,7 +201,7 @@ class Memory:
         m, kind, size = self.block, self.nodes[k].kind, self.nodes[k].initial.size
         found = np.zeros((size, 2))
         if counts_visits(kind):
-            found[:, 0] = m.visits[k][:-1]
+            found[:, 0] = m.visits[k][:size]
         if depends_on_errors(kind) and self.specs[k].learns:
             found[:, 0], found[:, 1] = m.first[k][:size, 0], m.second[k][:size, 0]
         if is_bounded(kind):
@@ -205,14 +210,14 @@ class Memory:
 
     def set_rule_state(self, k: int, given: Array) -> None:
         """Take what :meth:`rule_state` gave."""
-        m, node = self.block, self.nodes[k]
+        m, node, size = self.block, self.nodes[k], self.nodes[k].initial.size
         if counts_visits(node.kind):
             n = np.maximum(given[:, 0], 1.0)
-            m.visits[k][:-1] = given[:, 0]
+            m.visits[k][:size] = given[:, 0]
             power = node.parameters[1]
-            m.rates[k][:-1] = n if power == 1.0 else [float(x**power) for x in n.tolist()]
+            m.rates[k][:size] = n if power == 1.0 else [float(x**power) for x in n.tolist()]
         if depends_on_errors(node.kind) and self.specs[k].learns:
-            m.first[k][:-1, 0], m.second[k][:-1, 0] = given.T
+            m.first[k][:size, 0], m.second[k][:size, 0] = given.T
         if is_bounded(node.kind):
             m.p[k] = given[0, 0]
 
@@ -228,10 +233,10 @@ class Memory:
         """Copy what another has learned, which may have fewer states."""
         self.grow(other.streams)
         for name, mine, theirs in zip(Block._fields, self.block, other.block, strict=True):
-            grown = 1 if name in ("w", "held", "first", "second", "taken", "visits", "rates") else 0
+            by_weight = name in ("w", "held", "first", "second", "taken", "visits", "rates")
             if isinstance(mine, tuple) and not isinstance(mine[0], tuple):
-                for x, y in zip(mine, theirs, strict=True):
-                    old = y if x.shape == y.shape else y[: y.shape[0] - grown]
+                for x, y, node in zip(mine, theirs, other.nodes, strict=True):
+                    old = y[: node.initial.size] if by_weight else y
                     x[tuple(slice(n) for n in old.shape)] = old
             elif not isinstance(mine, tuple) and mine.shape == theirs.shape:
                 mine[...] = theirs

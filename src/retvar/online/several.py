@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.exact.several import Combination, SeveralReturns
-from retvar.online.columns import FIELDS, read_columns
 from retvar.online.estimator import OnlineEstimator
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -48,7 +47,7 @@ class CovarianceNode:
 class SeveralEstimator:
     """Learns several returns from transitions with several rewards: ``online(…, rewards=2)``.
 
-    Values, means, variances and standard deviations are [reward] of a state, or [reward, state] of
+    Values, variances and standard deviations are [reward] of a state, or [reward, state] of
     all states; covariances and correlations are tables [reward, reward] or [reward, reward, state].
 
     >>> import retvar as rv
@@ -95,53 +94,31 @@ class SeveralEstimator:
         """
         given = arguments.numbers("reward", reward)
         if given.size != len(self.names):
-            remedy = f"must be {len(self.names)} numbers: {listed(self.names)}"
-            raise InputError("reward", literal(reward), remedy)
+            raise InputError("reward", literal(reward), f"must be of {listed(self.names)}")
         weighted = self.description.estimand == "off_policy_return"
         eta = others.get("rho", 1.0) if weighted else 1.0
         before = [each.predict([state], "value")[0] if eta != 1.0 else 0.0 for each in self.each]
-        for each, own in zip(self.each, given.tolist(), strict=True):
+        deviations = []
+        for each, own, J in zip(self.each, given.tolist(), before, strict=True):
             each.update(state, own, next_state, **others)
-        errors = [each._memory.block.errors[:, 0].tolist() for each in self.each]
-        if MEAN in self.description.network.places:
-            deviations = [own[MEAN] for own in errors]
-        else:
-            ways = zip(errors, before, strict=True)
-            deviations = [rules.direct_deviation(own[VALUE], J, eta) for own, J in ways]
+            errors = each._memory.block.errors[:, 0].tolist()
+            direct = MEAN not in self.description.network.places
+            own = rules.direct_deviation(errors[VALUE], J, eta) if direct else errors[MEAN]
+            deviations.append(own)
         for (a, b), pair in self._pairs.items():
             pair.update(state, deviations[a] * deviations[b], next_state, **others)
-
-    def update_many(self, arrays: Mapping[str, Any]) -> None:
-        """Learn from columns; ``reward`` is an array [row, reward]. Invalid rows: nothing is.
-
-        The results are those of one-by-one updates to the bit.
-        """
-        table = arguments.floats("reward", arrays.get("reward"), "an array [row, reward]")
-        if table.ndim != 2 or table.shape[1] != len(self.names):
-            remedy = f"must be an array [row, {len(self.names)}]"
-            raise InputError("reward", f"an array of shape {table.shape}", remedy)
-        first = self.each[0]
-        for own in table.T:
-            columns = read_columns({**arrays, "reward": own}, first._tabular)
-            first._read_features(columns, skip=False)
-            first._check(columns, 0, "row {}: ")
-        given = {name: arrays[name] for name in FIELDS if arrays.get(name) is not None}
-        for t, rewards in enumerate(table):
-            row = {f: x[t] if np.ndim(x) or f in FIELDS[:3] else x for f, x in given.items()}
-            self.update(**{**row, "reward": rewards})
 
     # ------------------------------------------------------------------ estimates
 
     def returns(self, states: Any = None) -> SeveralReturns:
         """All that is known of a column of states, or of all, as from :func:`retvar.solve`."""
         value = np.array([each._combine("value", states) for each in self.each])
-        own = np.array([each._combine("variance", states) for each in self.each])
-        table = np.empty((len(own), *own.shape))
-        table[np.arange(len(own)), np.arange(len(own))] = own
-        for (a, b), pair in self._pairs.items():
-            table[a, b] = table[b, a] = pair._combine("variance", states)
-        labels = range(value.shape[1]) if states is None else states
-        return SeveralReturns(self.names, list(labels), value, table, own > 0)
+        table = np.empty((len(value), *value.shape))
+        own = {(k, k): each for k, each in enumerate(self.each)}
+        for (a, b), each in (own | self._pairs).items():
+            table[a, b] = table[b, a] = each._combine("variance", states)
+        labels = list(range(value.shape[1]) if states is None else states)
+        return SeveralReturns(self.names, labels, value, table, np.diagonal(table).T > 0)
 
     def _of(self, what: str, state: Any = None) -> Array:
         """One of the columns of :meth:`returns`, of a state or of all."""
@@ -153,10 +130,6 @@ class SeveralEstimator:
     std = partialmethod(_of, "std")
     covariance = partialmethod(_of, "covariance")
     correlation = partialmethod(_of, "correlation")
-
-    def mean(self, state: Any = None) -> Array:
-        """Mean of each λ-return: the mean node's of a centred learner, otherwise the value."""
-        return np.array([each.mean(state) for each in self.each])
 
     def combine(self, weights: Mapping[str, float], states: Any = None) -> Combination:
         """Mean and variance of a weighted sum of the returns, of a column of states or of all."""

@@ -11,22 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.paper import expectations
-from retvar.paper.declarations import (
-    COLUMNS,
-    Cell,
-    Claim,
-    Data,
-    Finding,
-    Simulation,
-    table_row,
-)
-from retvar.paper.expectations import LIMIT, unit_of
+from retvar.paper.declarations import COLUMNS, Cell, Claim, Data, Finding, Simulation, table_row
+from retvar.paper.expectations import LIMIT
 from retvar.plots.lines import (
     best_per_state,
     by_step,
     error_by_return,
     errors_by_steps,
     least_error,
+    time_of,
 )
 from retvar.td.networks import NETWORKS
 
@@ -76,13 +69,13 @@ def _claim(
 
 def _late(data: Any) -> Any:
     """The last quarter of a learning curve, of a dataset or an array."""
-    unit = unit_of(data)
+    unit = time_of(data)
     return data.isel({unit: slice(3 * data.sizes[unit] // 4, None)})
 
 
 def _spread(data: xarray.Dataset, learner: str) -> Array:
     """Standard deviation over runs of each state, averaged over the last quarter."""
-    return np.asarray(_late(data).variance_std.sel(learner=learner).mean(unit_of(data)))
+    return np.asarray(_late(data).variance_std.sel(learner=learner).mean(time_of(data)))
 
 
 # ---------------------------------------------------------------------- learning curves
@@ -119,7 +112,7 @@ def alike(data: xarray.Dataset, within: float, simulation: Simulation | None = N
         return Finding(share <= within and 0.007 < below < 0.013, text)
     exact = expectations.of_data(simulation, data)
     expected = _late(exact.variance.sel(learner="vtd") - exact.variance.sel(learner="direct"))
-    ratio = np.asarray(_late(gap).mean(unit_of(data)) / expected.mean(unit_of(data)))
+    ratio = np.asarray(_late(gap).mean(time_of(data)) / expected.mean(time_of(data)))
     text += f"; in the end {ratio.min():.2f} to {ratio.max():.2f} times the exact difference"
     return Finding(share <= within and bool((abs(ratio - 1) < 0.3).all()), text)
 
@@ -140,7 +133,7 @@ def near_truth(data: xarray.Dataset, margin: float) -> Finding:
 def rests_between(data: xarray.Dataset, method: str, low: float, high: float) -> Finding:
     """A method's mean in the last quarter lies between two multiples of the truth."""
     late = _late(data).sel(learner=method)
-    share = np.asarray(late.variance.mean(unit_of(data)) / late.true_variance)
+    share = np.asarray(late.variance.mean(time_of(data)) / late.true_variance)
     text = ", ".join(f"{x:.3f}" for x in share)
     return Finding(bool((share > low).all() and (share < high).all()), text)
 
@@ -183,7 +176,7 @@ def smooth(data: xarray.Dataset, method: str, most: float) -> Finding:
 @_claim("VTD's overshoot is at least {times:g} × direct's")
 def overshoots_more(data: xarray.Dataset, times: float) -> Finding:
     """VTD overshoots more than direct."""
-    share = (data.variance / data.true_variance).max(["state", unit_of(data)])
+    share = (data.variance / data.true_variance).max(["state", time_of(data)])
     a, b = float(share.sel(learner="vtd")), float(share.sel(learner="direct"))
     return Finding(a >= times * b, f"{a:.2f} against {b:.2f} times the truth")
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from retvar.mdp import MDP
 from retvar.simulation import Record, simulate
 from retvar.support.errors import InputError
@@ -84,43 +82,20 @@ class Simulation:
 
     def run(self, seed: int, **options: Any) -> xarray.Dataset:
         """Run the simulation; `options` are further arguments of ``simulate``."""
-        return simulate(
-            self.mdp,
-            self.learners,
-            steps=self.steps,
-            episodes=self.episodes,
-            runs=self.runs,
-            seed=seed,
-            record=self.record,
-            target=self.target,
-            behaviour=self.behaviour,
-            **self.features,
-            **options,
-        )
-
-    def settings(self, seed: int) -> dict[str, Any]:
-        """All arguments that determine the result, as plain data."""
-        columns = [*self.mdp.edges, self.mdp.lam, self.mdp.start]
-        policies = {name: p.probabilities for name, p in self.mdp.policies.items()}
-        return {
-            "mdp": [_digest(column) for column in columns],
-            "policies": {name: _digest(table) for name, table in policies.items()},
-            "learners": {label: learner.to_dict() for label, learner in self.learners.items()},
-            **self.length,
-            "runs": self.runs,
-            "seed": int(seed),
-            "record": dataclasses.asdict(self.record),
-            "target": self.target,
-            "behaviour": self.behaviour,
-            "features": {name: _digest(table) for name, table in self.features.items()},
-        }
+        return simulate(**self._given(), seed=seed, **options)
 
     def key(self, seed: int, code: str) -> str:
-        """Digest of the settings and of the code's digest `code`, which identifies the result."""
-        plain = json.dumps(
-            {"code": code, **self.settings(seed)}, sort_keys=True, default=lambda x: x.tolist()
-        )
-        return hashlib.sha256(plain.encode()).hexdigest()
+        """Digest of the arguments and of the code's digest `code`, which identifies the result."""
+        given = {**self._given(), "seed": int(seed), "code": code}
+        return hashlib.sha256(
+            json.dumps(given, sort_keys=True, default=_plain).encode()
+        ).hexdigest()
+
+    def _given(self) -> dict[str, Any]:
+        """The arguments of ``simulate``."""
+        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        del given["name"]
+        return given | dict(given.pop("features"))
 
     def shortest(self) -> Simulation:
         """A copy with one step, which needs the same compiled code."""
@@ -130,17 +105,15 @@ class Simulation:
         length = dict.fromkeys(self.length, 1)
         return dataclasses.replace(self, **length, runs=1, record=record)  # type: ignore[arg-type]
 
-    @property
-    def updates(self) -> float:
-        """The approximate number of learner updates, to estimate run times."""
-        steps = self.steps or 4 * (self.episodes or 0)
-        return float(steps * self.runs * len(self.learners))
 
-
-def _digest(array: Any) -> str:
-    table = np.ascontiguousarray(array)
-    described = str((table.shape, table.dtype.str)).encode()
-    return hashlib.sha256(described + table.tobytes()).hexdigest()
+def _plain(argument: Any) -> Any:
+    """An argument of ``simulate`` as JSON can hold it."""
+    if isinstance(argument, MDP):
+        policies = {name: policy.probabilities for name, policy in argument.policies.items()}
+        return [*argument.edges, argument.lam, argument.start, policies]
+    if isinstance(argument, Learner):
+        return argument.to_dict()
+    return dataclasses.asdict(argument) if isinstance(argument, Record) else argument.tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,14 +129,6 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     source: str = "own"  #: "paper" (first version), "conference" (second version) or "own"
     published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: rows of Table 1
-
-    def restricted(self, methods: tuple[str, ...], runs: int | None) -> Experiment:
-        """A copy with these methods only, and with this number of runs."""
-        return dataclasses.replace(
-            self,
-            simulations=tuple(s.restricted(methods, runs) for s in self.simulations),
-            claims=tuple(c for c in self.claims if set(c.methods) <= set(methods)),
-        )
 
 
 # ---------------------------------------------------------------------- Table 1

@@ -18,6 +18,7 @@ from scipy.special import ndtri, stdtr
 
 from retvar.exact.fixed_points import fixed_point
 from retvar.paper.declarations import Simulation
+from retvar.plots.lines import time_of
 from retvar.simulation.expected_curves import expected_curve, resting_error
 from retvar.td.initial_values import Noisy, PerRun
 
@@ -29,11 +30,6 @@ LIMIT = 6.0  # the largest |z| allowed; see docs/reproduce.md for the rate of fa
 EARLIEST = 0.05  # share of a run before which too few updates are summed for z to be normal
 CHEBYSHEV = np.array([-0.794654472, -0.187592474, 0.187592474, 0.794654472])  # as uniform in ±1
 MOMENTS = 8  # of a learning curve that are compared
-
-
-def unit_of(data: xarray.Dataset) -> str:
-    """The unit of time of a learning curve."""
-    return "step" if "step" in data.sizes else "episode"
 
 
 def exactly(simulation: Simulation, labels: tuple[str, ...]) -> dict[str, Any]:
@@ -66,7 +62,7 @@ def rest(simulation: Simulation, labels: tuple[str, ...]) -> xarray.Dataset:
 
 def of_data(simulation: Simulation, data: xarray.Dataset) -> xarray.Dataset:
     """The exact curves at the moments at which data were recorded."""
-    return curves(simulation, tuple(data[unit_of(data)].values.tolist()))
+    return curves(simulation, tuple(data[time_of(data)].values.tolist()))
 
 
 @cache
@@ -100,7 +96,7 @@ def standard_score(deviation: Array, stderr: Array, runs: int) -> Array:
 
 def z_scores(simulation: Simulation, data: xarray.Dataset) -> Array:
     """z-scores of the means of both methods at a few times, with the exact standard deviation."""
-    unit = unit_of(data)
+    unit = time_of(data)
     last = data.sizes[unit]
     chosen = np.unique(np.geomspace(max(1, EARLIEST * last), last, MOMENTS).astype(int)) - 1
     exact = of_data(simulation, data).isel({unit: chosen})
@@ -111,7 +107,7 @@ def z_scores(simulation: Simulation, data: xarray.Dataset) -> Array:
 
 def z_of_window(simulation: Simulation, data: xarray.Dataset) -> Array:
     """z-scores of the means of both methods over the window at the end."""
-    unit, runs = unit_of(data), int(data.attrs["runs"])
+    unit, runs = time_of(data), int(data.attrs["runs"])
     exact = of_data(simulation, data)
     within = exact[unit] > int(exact[unit][-1]) - int(data.attrs["window"])
     expected = exact.variance.isel({unit: np.flatnonzero(within)}).mean(unit)

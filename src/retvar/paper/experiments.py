@@ -28,8 +28,10 @@ RETURNS = [0, 1, 10, 100, 1_000, 1_000_000]
 
 
 def all_methods(**settings: Any) -> dict[str, Learner]:
-    """The three methods with the same settings."""
-    return {name: kind(**settings) for name, kind in METHODS.items()}
+    """The three methods with the same settings; centred's mean learns with ᾱ."""
+    made = {name: kind(**settings) for name, kind in METHODS.items()}
+    mean = settings.get("alpha_bar", settings["alpha"])
+    return made | {"centred": made["centred"].replace(alpha_mean=mean)}
 
 
 def chain_curves(name: str, learners: dict[str, Learner], **more: Any) -> Simulation:
@@ -330,9 +332,9 @@ def random_walk() -> list[Experiment]:
         record=Record(at=WALKED, rmse=True), features=features,
     )  # fmt: skip
     swept = {
-        f"{name} ᾱ=2^{power}": kind(alpha_bar=2.0**power, **settings)
+        f"{name} ᾱ=2^{power}": learner
         for power in range(-15, 1)
-        for name, kind in METHODS.items()
+        for name, learner in all_methods(alpha_bar=2.0**power, **settings).items()
     }
     sensitivity = Simulation(
         "random-walk/sensitivity", mdp, swept, steps=3_000_000, runs=30,

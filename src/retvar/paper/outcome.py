@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retvar.paper.declarations import Cell, Claim, Experiment, Finding, Simulation
+from retvar.paper.declarations import Cell, Claim, Experiment, Finding
 from retvar.paper.sentences import SENTENCES, Sentence
-from retvar.support.format import count, duration, joined, visible
+from retvar.support.format import count, duration, visible
 from retvar.web import anchor
 
-PLAIN_LOOP = 10e-6  # seconds of an update in a plain Python loop over numpy scalars
 SOURCES = {
     "paper": "first version of the paper",
     "conference": "conference version",
@@ -30,23 +28,14 @@ class Request:
     methods: tuple[str, ...] | None = None
     file: str | None = None  #: its name, without the folder
 
-    def command(self, name: str) -> str:
-        """The command that reproduces one experiment."""
+    def command(self, name: str = "") -> str:
+        """The command that reproduces one experiment, or all."""
         parts = ["retvar reproduce", name]
         parts += [f"--file {shlex.quote(self.file)}"] if self.file else []
         parts += [f"--seed {self.seed}"] if self.seed else []
         parts += [f"--runs {self.runs}"] if self.runs is not None else []
         parts += [f"--methods {','.join(self.methods)}"] if self.methods is not None else []
-        return " ".join([*parts, "--out rerun"])
-
-    @property
-    def settings(self) -> str:
-        """Seed, runs, methods and file, in words."""
-        parts = [f"seed {self.seed}"]
-        parts += [count(self.runs, "run")] if self.runs is not None else ["runs as declared"]
-        parts += [f"methods {joined(self.methods)}"] if self.methods is not None else []
-        parts += [f"declared in {self.file}"] if self.file else []
-        return ", ".join(parts)
+        return " ".join(filter(None, parts))
 
 
 class CheckedClaim(NamedTuple):
@@ -77,19 +66,12 @@ class Outcome:
     checked: tuple[CheckedClaim, ...] = ()
     drawn: DrawnFigure | None = None
     rows: dict[str, dict[str, Cell]] = field(default_factory=dict)  #: of Table 1, by experiment
-    simulated: dict[str, float] = field(default_factory=dict)  #: seconds of each data file
-    drawing: float = 0.0  #: seconds of drawing and checking
     problem: str = ""  #: why there is no figure
 
     @property
     def id(self) -> str:
         """The id of the experiment."""
         return self.experiment.id
-
-    @property
-    def seconds(self) -> float:
-        """Time of simulating (shared simulations included), drawing and checking."""
-        return sum(self.simulated.values()) + self.drawing
 
     def claim_anchor(self, number: int) -> str:
         """The place of a claim in the page."""
@@ -108,8 +90,6 @@ class Reproduction:
     outcomes: tuple[Outcome, ...]
     request: Request
     elapsed: float = 0.0  #: seconds of this run
-    unique: dict[str, Simulation] = field(default_factory=dict)  #: by the name of the data file
-    computed: int = 0  #: the number of simulations that this run computed
 
     def __getitem__(self, name: str) -> Outcome:
         return next(outcome for outcome in self.outcomes if outcome.id == name)
@@ -180,55 +160,6 @@ class Reproduction:
         if tables:
             found["rows"] = [_row(*row) for each in tables for row in each.rows.items()]
         return found
-
-    # ------------------------------------------------------------------ times
-
-    def seconds(self, *sources: str) -> float:
-        """Time of all experiments (from these sources); shared simulations are counted once."""
-        chosen = self._from(sources)
-        simulated = {name: s for outcome in chosen for name, s in outcome.simulated.items()}
-        return sum(simulated.values()) + sum(outcome.drawing for outcome in chosen)
-
-    def updates(self, *sources: str) -> float:
-        """The number of learner updates of all experiments (from these sources)."""
-        names = {name for outcome in self._from(sources) for name in outcome.simulated}
-        return math.fsum(self.unique[name].updates for name in names)
-
-    def _from(self, sources: tuple[str, ...]) -> list[Outcome]:
-        return [o for o in self.outcomes if not sources or o.experiment.source in sources]
-
-    @property
-    def run_times(self) -> list[tuple[str, str, str]]:
-        """Rows of a table: what was run, its time, and that of a plain Python loop."""
-        present = {outcome.experiment.source for outcome in self.outcomes}
-        rows: list[tuple[str, tuple[str, ...]]] = []
-        if len(present) > 1:
-            named = {source: f"Everything from the {text}" for source, text in SOURCES.items()}
-            named["own"] = "Beyond the paper"
-            rows += [(what, (source,)) for source, what in named.items() if source in present]
-        alone = "Everything here, all of it from the first version of the paper"
-        rows.append((alone if present == {"paper"} else "Total", ()))
-        return [
-            (what, duration(self.seconds(*own)), duration(PLAIN_LOOP * self.updates(*own)))
-            for what, own in rows
-        ]
-
-    @property
-    def timing_note(self) -> str:
-        """How the run times were measured."""
-        reused = len(self.unique) - self.computed
-        now = f"{count(self.computed, 'simulation')} computed now"
-        if not self.unique:
-            now = "nothing to simulate"
-        elif reused:
-            now += f", {reused} reused from earlier runs (with the times of those)"
-        return (
-            "Times include simulation, compilation, checks and drawing; simulations that several "
-            f"experiments share are counted once. This run took {duration(self.elapsed)}: {now}. A "
-            f"plain Python loop is assumed to take {PLAIN_LOOP * 1e6:.0f} µs an update, for "
-            f"{self.updates():,.0f} updates of a learner (runs × steps × learners; an episode of "
-            "the chain has 4 steps)."
-        )
 
 
 def _row(name: str, cells: dict[str, Cell]) -> dict[str, Any]:

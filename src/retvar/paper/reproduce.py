@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,7 @@ from filelock import FileLock, Timeout
 from retvar import plots, web
 from retvar.paper.declarations import COLUMNS, Claim, Experiment, Finding, Simulation, table_row
 from retvar.paper.experiments import all_experiments
-from retvar.paper.outcome import (
-    SOURCES,
-    CheckedClaim,
-    DrawnFigure,
-    Outcome,
-    Reproduction,
-    Request,
-)
+from retvar.paper.outcome import SOURCES, CheckedClaim, DrawnFigure, Outcome, Reproduction, Request
 from retvar.paper.selection import load_experiments, restrict, select
 from retvar.paper.sentences import CLOSELY
 from retvar.paper.settings import describe_settings
@@ -37,7 +31,7 @@ from retvar.support import arguments, cache
 from retvar.support.cache import code_digest
 from retvar.support.errors import InputError
 from retvar.support.files import is_temporary, kind_of, unwritable, write_text
-from retvar.support.format import digits, duration, listed, minus, z_text
+from retvar.support.format import duration, listed, minus, number
 from retvar.support.progress import Progress
 from retvar.td.networks import label_of
 
@@ -108,7 +102,7 @@ def reproduce(
     >>> out = Path(tempfile.mkdtemp()) / "chain"
     >>> found = retvar.paper.reproduce(["chain-mdp"], out)
     >>> sorted(path.name for path in out.iterdir() if path.name[0] != ".")
-    ['data', 'figures', 'index.html', 'retvar-reproduction.json', 'times.json']
+    ['data', 'figures', 'index.html', 'retvar-reproduction.json']
     >>> found.to_dict()
     {'experiments': {'chain-mdp': {'claims': []}}}
     """
@@ -128,12 +122,9 @@ def reproduce(
         None if file is None else Path(file).name,
     )
     with OutputFolder(out).opened() as folder:
-        job = _Job(folder, request.seed, formats, {"threads": threads, "device": device},
-                   progress or Progress())  # fmt: skip
-        outcomes = job.run(chosen, force)
-        found = Reproduction(
-            outcomes, request, time.monotonic() - began, job.simulations, len(job.missing)
-        )
+        options = {"threads": threads, "device": device}
+        job = _Job(folder, request.seed, formats, options, progress or Progress())
+        found = Reproduction(job.run(chosen, force), request, time.monotonic() - began)
         page = _templates().get_template("report.html").render(found=found, today=web.today())
         write_text(folder.path / "index.html", page.lstrip())
     return found
@@ -147,8 +138,8 @@ def _templates() -> jinja2.Environment:
         "describe_settings": describe_settings, "versions": web.versions,
     }  # fmt: skip
     environment.filters |= {
-        "digits": digits, "duration": duration, "finite": math.isfinite, "minus": minus,
-        "z_text": z_text, "sentence_anchor": lambda key: web.anchor("sentence", key),
+        "duration": duration, "finite": math.isfinite, "minus": minus, "number": number,
+        "sentence_anchor": lambda key: web.anchor("sentence", key),
     }  # fmt: skip
     return environment
 
@@ -164,119 +155,82 @@ def _compile(simulation: Simulation) -> None:
     simulation.run(0, threads=1)
 
 
+@dataclass
 class _Job:
-    """Runs experiments one after the other; shared simulations are computed once."""
+    """Runs experiments one after the other; simulations that they share are computed once."""
 
-    def __init__(
-        self, folder: OutputFolder, seed: int, formats: Sequence[str], options: dict[str, Any],
-        progress: Progress,
-    ) -> None:  # fmt: skip
-        self.folder, self.store, self.seed = folder, folder.store, seed
-        self.formats, self.options, self.progress = formats, options, progress
-        self.simulations: dict[str, Simulation] = {}  # by the name of the data file
-        self.missing: dict[str, float] = {}  # seconds of compiling those that are computed now
-        self.done = 0.0  # expected seconds of what is finished
+    folder: OutputFolder
+    seed: int
+    formats: Sequence[str]
+    options: dict[str, Any]  # of `simulate`
+    progress: Progress
+    missing: dict[Path, Simulation] = field(default_factory=dict)
+    done: float = 0.0  # expected seconds of what is finished
 
     def run(self, experiments: Sequence[Experiment], force: bool) -> tuple[Outcome, ...]:
         self.progress.check()
-        work = self._plan(experiments, force)
-        self._compile()
-        self.progress.start(sum(work.values()))
+        every = {self._path(s): s for e in experiments for s in e.simulations}
+        for path, simulation in every.items():
+            if force or not path.exists():
+                self.missing[path] = simulation
+            else:
+                self.folder.store.read(simulation, self.seed)  # damaged files are found now
+        for simulation in self.missing.values():  # else compiling is taken for a slow machine
+            simulation.shortest().run(self.seed, **self.options)
+            self.progress.check()
+        work = sum(map(_expected, self.missing.values()))
+        self.progress.start(work + DRAWING * len(experiments))
         outcomes = []
-        for number, experiment in enumerate(experiments, 1):
-            end = self.done + work[experiment.id]
-            self.progress.start_part(experiment.id)
+        for k, experiment in enumerate(experiments, 1):
             outcome, line = self._run_one(experiment)
             outcomes.append(outcome)
-            self.done = end
-            self.progress.advance(end)
-            self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+            self.done += DRAWING
+            self.progress.advance(self.done)
+            self.progress.note(f"[{k}/{len(experiments)}] {experiment.id}: {line}")
         return tuple(outcomes)
 
-    def _plan(self, experiments: Sequence[Experiment], force: bool) -> dict[str, float]:
-        """Expected seconds of each experiment; saved data are read now, to find damaged files."""
-        work: dict[str, float] = {}
-        for experiment in experiments:
-            work[experiment.id] = DRAWING
-            for simulation in experiment.simulations:
-                name = self._name(simulation)
-                if name in self.simulations:
-                    continue
-                self.simulations[name] = simulation
-                if force or not self.store.has(simulation, self.seed):
-                    work[experiment.id] += _expected(simulation)
-                    self.missing[name] = 0.0
-                else:
-                    self.store.read(simulation, self.seed)
-        return work
-
-    def _compile(self) -> None:
-        """Compile what is missing first: else a pause for compiling is taken for a slow machine."""
-        for name in self.missing:
-            began = time.monotonic()
-            self.simulations[name].shortest().run(self.seed, **self.options)
-            self.missing[name] = time.monotonic() - began
-            self.progress.check()
-
-    def _name(self, simulation: Simulation) -> str:
-        return self.store.path(simulation, self.seed).name
+    def _path(self, simulation: Simulation) -> Path:
+        return self.folder.store.path(simulation, self.seed)
 
     def _run_one(self, experiment: Experiment) -> tuple[Outcome, str]:
         """The outcome, and a line about it."""
-        names = [self._name(simulation) for simulation in experiment.simulations]
-        new = [name for name in names if self.missing.get(name, 0.0) > 0]
+        began = time.monotonic()
+        new = any(self._path(simulation) in self.missing for simulation in experiment.simulations)
         data = {s.name: self._data(s) for s in experiment.simulations}
+        seconds = duration(time.monotonic() - began)
         outcome = self._check_and_draw(experiment, data)
-        self.folder.record_time("drawing " + experiment.id, outcome.drawing)
-        parts = ["drawn" if outcome.drawn else outcome.problem or "nothing to draw"]
-        if names:
-            seconds = duration(sum(self.folder.times[name] for name in new))
-            parts.insert(0, f"simulated in {seconds}" if new else "simulated before")
+        parts = [f"simulated in {seconds}" if new else "simulated before"] if data else []
+        parts.append("drawn" if outcome.drawn else outcome.problem or "nothing to draw")
         if outcome.checked:
             parts.append(f"{outcome.held} of {len(outcome.checked)} claims hold")
         return outcome, ", ".join(parts)
 
     def _data(self, simulation: Simulation) -> xarray.Dataset:
         """The data of a simulation, computed and saved if they are missing."""
-        name, expected = self._name(simulation), _expected(simulation)
-        compiling = self.missing.get(name, 0.0)
-        if not compiling:
-            return self.store.read(simulation, self.seed)
+        store, path = self.folder.store, self._path(simulation)
+        if path not in self.missing:
+            return store.read(simulation, self.seed)
 
         def report(share: float) -> None:
-            self.progress.advance(self.done + share * expected)
+            self.progress.advance(self.done + share * _expected(simulation))
 
-        began = time.monotonic()
         found = simulation.run(self.seed, progress=report, **self.options)
-        found = self.store.write(simulation, self.seed, found)
-        self.folder.record_time(name, compiling + time.monotonic() - began)
-        self.missing[name] = 0.0
-        self.done += expected
-        return found
+        self.done += _expected(self.missing.pop(path))
+        return store.write(simulation, self.seed, found)
 
     def _check_and_draw(self, experiment: Experiment, data: dict[str, xarray.Dataset]) -> Outcome:
-        began = time.monotonic()
-        checked = tuple(CheckedClaim(claim, _check(claim, data)) for claim in experiment.claims)
-        drawn, problem, plot = None, "", _plot(experiment)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # the standard deviation of one run
+        drawn, problem, plot, published = None, "", _plot(experiment), experiment.published
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the standard deviation of one run
+            checked = tuple(CheckedClaim(claim, _check(claim, data)) for claim in experiment.claims)
+            try:
                 figure = plot(data, **experiment.options) if plot else None
-        except Exception as error:  # a user's function must not stop the other experiments
-            problem = f"could not be drawn ({type(error).__name__}: {error})"
-        else:
-            if figure is not None:
-                drawn = _write(figure, self.folder.path, experiment.id, self.formats)
-        published = experiment.published
-        return Outcome(
-            experiment,
-            checked,
-            drawn,
-            {name: table_row(data[name], published[name]) for name in published if name in data},
-            {n: self.folder.times.get(n, 0.0) for n in map(self._name, experiment.simulations)},
-            time.monotonic() - began,
-            problem,
-        )
+            except Exception as error:  # a user's function must not stop the other experiments
+                figure, problem = None, f"could not be drawn ({type(error).__name__}: {error})"
+        if figure is not None:
+            drawn = _write(figure, self.folder.path, experiment.id, self.formats)
+        rows = {name: table_row(data[name], published[name]) for name in published if name in data}
+        return Outcome(experiment, checked, drawn, rows, problem)
 
 
 def _plot(experiment: Experiment) -> Callable[..., Figure] | None:
@@ -305,17 +259,16 @@ def _write(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> D
 
 
 def _expected(simulation: Simulation) -> float:
-    lanes = len(simulation.learners)
-    return simulation.updates / lanes * (STEP + LANE * lanes)
+    """Roughly how many seconds a simulation takes."""
+    steps = (simulation.steps or 4 * (simulation.episodes or 0)) * simulation.runs
+    return steps * (STEP + LANE * len(simulation.learners))
 
 
 def _check(claim: Claim, data: dict[str, xarray.Dataset]) -> Finding:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the standard deviation of one run
-        try:
-            return claim.check(data)
-        except Exception as error:
-            return Finding(False, f"could not be checked ({type(error).__name__}: {error})")
+    try:
+        return claim.check(data)
+    except Exception as error:
+        return Finding(False, f"could not be checked ({type(error).__name__}: {error})")
 
 
 # ---------------------------------------------------------------------- the folder
@@ -332,10 +285,6 @@ class SimulationCache:
         name = re.sub(r"[^\w.+-]+", "-", simulation.name).lstrip(".")[:80]
         return self.folder / f"{name}-{simulation.key(seed, code_digest())[:16]}.nc"
 
-    def has(self, simulation: Simulation, seed: int) -> bool:
-        """Whether the result exists."""
-        return bool(kind_of("out", self.path(simulation, seed)))
-
     def read(self, simulation: Simulation, seed: int) -> xarray.Dataset:
         """The result; an InputError if the file is damaged."""
         key = simulation.key(seed, code_digest())
@@ -348,12 +297,11 @@ class SimulationCache:
 
 
 class OutputFolder:
-    """A folder with ``data/``, ``figures/``, ``times.json`` and the report."""
+    """A folder with ``data/``, ``figures/`` and the report."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = arguments.path("out", path)
         self.store = SimulationCache(self.path / "data")
-        self.times: dict[str, float] = {}  #: seconds of each data file and drawing
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[OutputFolder]:
@@ -364,19 +312,11 @@ class OutputFolder:
                 (self.path / name).mkdir(parents=True, exist_ok=True)
             with FileLock(self.path / LOCK, timeout=0):
                 write_text(self.path / MARKER, json.dumps(MADE_BY) + "\n")
-                with contextlib.suppress(OSError, ValueError):  # only times are lost
-                    self.times = json.loads((self.path / "times.json").read_text(encoding="utf-8"))
                 yield self
         except Timeout:
             raise InputError("out", self.path, "another run is using it; wait") from None
         except OSError as error:
             raise unwritable(self.path, error, "out") from None
-
-    def record_time(self, name: str, seconds: float) -> None:
-        """Write a run time to ``times.json``; data files hold none, to be comparable."""
-        self.times[name] = round(seconds, 3)
-        text = json.dumps(dict(sorted(self.times.items())), indent=1, ensure_ascii=False)
-        write_text(self.path / "times.json", text + "\n")
 
     def _refuse_other(self) -> None:
         kind = kind_of("out", self.path)

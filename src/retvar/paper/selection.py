@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import re
 import sys
 import traceback
@@ -15,7 +15,7 @@ from retvar.paper.experiments import all_experiments
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.files import read_bytes
-from retvar.support.format import listed
+from retvar.support.format import did_you_mean, listed
 from retvar.td.networks import NETWORKS
 
 METHODS = tuple(NETWORKS)
@@ -85,17 +85,11 @@ def select(ids: Iterable[str], experiments: Sequence[Experiment]) -> tuple[Exper
         found = {e.id for e in experiments if e.id == name}
         found = found or {e.id for e in experiments if e.id.startswith(group)}
         if not found:
-            raise InputError("id", name, _suggestion(name, [e.id for e in experiments]))
+            known = [e.id for e in experiments]
+            hint = did_you_mean(name, known) or f"there are {listed(known)} "
+            raise InputError("id", name, f"unknown; {hint}(retvar experiments lists all)")
         chosen |= found
     return tuple(e for e in experiments if not wanted or e.id in chosen)
-
-
-def _suggestion(unknown: str, known: list[str]) -> str:
-    """A remedy that names the nearest ids and groups."""
-    groups = [name.rpartition("/")[0] for name in known if "/" in name]
-    near = difflib.get_close_matches(unknown, dict.fromkeys([*groups, *known]), n=1)
-    told = f"did you mean {near[0]}?" if near else f"there are {listed(known)}"
-    return f"unknown; {told} (retvar experiments lists all)"
 
 
 def restrict(
@@ -107,4 +101,11 @@ def restrict(
     for method in chosen or ["none"]:
         if method not in METHODS:
             raise InputError("methods", method, f"unknown; give some of {', '.join(METHODS)}")
-    return tuple(experiment.restricted(chosen, runs) for experiment in experiments)
+    return tuple(
+        dataclasses.replace(
+            each,
+            simulations=tuple(s.restricted(chosen, runs) for s in each.simulations),
+            claims=tuple(claim for claim in each.claims if set(claim.methods) <= set(chosen)),
+        )
+        for each in experiments
+    )

@@ -52,11 +52,7 @@ def question_title(text: str) -> str:
 
 
 def sensitivity_curves(
-    data: xarray.Dataset,
-    x: str = "alpha",
-    by: str = "algorithm",
-    options: ComparisonOptions | None = None,
-    **keywords: Any,
+    data: xarray.Dataset, x: str = "alpha", by: str = "algorithm", **options: Any
 ) -> Figure:
     """Draw an error against a setting: a line per method, a panel per γ, λ and estimand.
 
@@ -67,8 +63,8 @@ def sensitivity_curves(
 
     `data` is a collected sweep, or a simulation with ``keep="runs"``. `x` is the setting along the
     axis, which is logarithmic if its values are spaced by factors; `by` distinguishes lines.
-    `options` are :class:`retvar.sweep.ComparisonOptions`, whose fields may also be given as
-    keywords; the default of ``resamples`` is 1,000 here.
+    `options` are fields of :class:`retvar.sweep.ComparisonOptions`; the default of ``resamples`` is
+    1,000 here.
 
     Examples
     --------
@@ -79,8 +75,7 @@ def sensitivity_curves(
     >>> rv.plots.sensitivity_curves(data).axes[0].get_xlabel()
     'step size of the value, α'
     """
-    how = ComparisonOptions.of(options or DEFAULTS, **keywords)
-    errors = errors_of(data, how).relative(x)
+    errors = errors_of(data, DEFAULTS.replace(**options)).relative(x)
     values, how = errors.numbers(x), errors.options
     found, split = error_lines(errors, x, by)
     content = [Panel(question_title(q), list(own.values())) for q, own in found.items()]

@@ -16,17 +16,7 @@ from scipy.special import erf
 
 from retvar.plots import style
 from retvar.plots.panels import largest_magnitude, value_range
-from retvar.plots.style import (
-    BLUE,
-    INK,
-    LIGHT_BLUE,
-    NAVY,
-    ORANGE,
-    Array,
-    Figure,
-    Flags,
-    shown,
-)
+from retvar.plots.style import BLUE, INK, LIGHT_BLUE, NAVY, ORANGE, Array, Figure, Flags, shown
 from retvar.support.errors import InputError
 from retvar.support.format import count, listed, short_number
 
@@ -104,8 +94,13 @@ def figure_title(data: xarray.Dataset, question: str) -> str:
     gamma, lam = data.attrs.get("gamma", ""), data.attrs.get("lam", 1.0)
     parts += [f"γ {_setting_text(gamma)}"] if gamma != "" else []
     parts += [f"λ {_setting_text(lam)}"] if np.any(lam != 1) else []
-    about = ", ".join(filter(None, parts))
+    about, question = ", ".join(filter(None, parts)), in_costs(data, question)
     return f"{about}: {question}" if about else question[:1].upper() + question[1:]
+
+
+def in_costs(data: xarray.Dataset, text: str) -> str:
+    """Words of a figure: of costs, where these stand in place of rewards."""
+    return text.replace("return", "cost") if data.attrs.get("reward") else text
 
 
 def _setting_text(setting: Any) -> str:
@@ -119,7 +114,8 @@ def _setting_text(setting: Any) -> str:
 def interval_name(data: xarray.Dataset) -> str:
     """The name of the intervals of a dataset."""
     percent = short_number(round(100 * float(data.attrs.get("level", np.nan)), 6))
-    return f"{percent}% interval" if "level" in data.attrs else "interval"
+    usual = f"{percent}% interval" if "level" in data.attrs else "interval"
+    return str(data.attrs.get("intervals", usual))
 
 
 class Samples(NamedTuple):
@@ -188,6 +184,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
     """
     found = observed_samples(data)
     title, size = "do observed returns lie where they were predicted?", found.observed.size
+    sums = in_costs(data, "return")
     if not size:
         text = "No observed return has a prediction: nothing to compare."
         return style.message_figure(figure_title(data, title), text)
@@ -199,8 +196,8 @@ def observed_returns(data: xarray.Dataset) -> Figure:
         bottom, top = near
     bottom, top = 1.05 * bottom - 0.05 * top, 1.05 * top - 0.05 * bottom
     figure = style.new_figure(7.6, 4.2, figure_title(data, title))
-    ax = figure.add_subplot(xlabel="each observed return, in the order of its prediction")
-    ax.set(ylabel="return", ylim=(bottom, top), xlim=(-0.005 * size, 1.005 * size), xticks=[])
+    ax = figure.add_subplot(xlabel=f"each observed {sums}, in the order of its prediction")
+    ax.set(ylabel=sums, ylim=(bottom, top), xlim=(-0.005 * size, 1.005 * size), xticks=[])
     ax.grid(axis="y", **style.GRID)
     look: Any = {"color": LIGHT_BLUE, "alpha": 0.55, "lw": 0, "zorder": 1}
     ax.stairs(mean, edges, baseline=None, color=INK, lw=1.5, zorder=4, label="predicted: mean")
@@ -212,7 +209,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
     y, inside = found.observed[some], found.within(2)
     far, alpha = (y < bottom) | (y > top), float(np.clip(400 / x.size, 0.3, 0.9))
     for own, dot, opaque, text in (
-        (inside, INSIDE, alpha, "an observed return"),
+        (inside, INSIDE, alpha, f"an observed {sums}"),
         (~inside, OUTSIDE, max(alpha, 0.6), "… beyond 2 std"),
     ):
         at = own[some] & ~far
@@ -222,7 +219,7 @@ def observed_returns(data: xarray.Dataset) -> Figure:
         beyond = int(np.sum((found.observed < bottom) | (found.observed > top)))
         ends: Any = {"gid": "beyond", "label": f"… beyond the panel ({beyond:,})", "zorder": 6}
         ax.plot(x[far], np.clip(y[far], bottom, top), **BEYOND, **ends, clip_on=False)
-    many = f"{inside.sum():,} of {size:,} observed returns ({inside.mean():.1%})"
+    many = f"{inside.sum():,} of {size:,} observed {sums}s ({inside.mean():.1%})"
     words = f"{many} lie within 2 std of what was predicted{found.left_out}"
     ax.set_title(words, fontsize=9)
     style.add_legend(figure, ncols=3)
@@ -251,9 +248,9 @@ def calibration(data: xarray.Dataset) -> Figure:
     k = np.linspace(0, 4, 161)
     share, least = [found.within(x).mean() for x in k], 1 - 1 / np.maximum(k, 1) ** 2
     dots: Any = {"marker": "o", "ms": 4.5, "mec": "white", "mew": 0.6, "markevery": [40, 80, 120]}
-    words = f"observed returns{found.left_out}"
-    right.plot(k, share, color=BLUE, lw=2, zorder=4, **dots, label=words)
-    words = "a normal distribution, for reference only: returns need not be normal"
+    seen = in_costs(data, "observed returns")
+    right.plot(k, share, color=BLUE, lw=2, zorder=4, **dots, label=f"{seen}{found.left_out}")
+    words = in_costs(data, "a normal distribution, for reference only: returns need not be normal")
     right.plot(k, erf(k / math.sqrt(2)), **REFERENCE, zorder=3, label=words)
     few: Any = {"fc": style.SHADE, "ec": "#d5d5d5", "lw": 0.6, "zorder": 0}
     words = "too few, whatever the distribution (Chebyshev), but for chance"
@@ -262,7 +259,7 @@ def calibration(data: xarray.Dataset) -> Figure:
     right.grid(**style.GRID)
     right.set_yticks(np.linspace(0, 1, 6), [f"{p}%" for p in range(0, 101, 20)])
     right.set_xlabel("k (times the predicted standard deviation)")
-    right.set_ylabel("share of observed returns")
+    right.set_ylabel(f"share of {seen}")
     style.add_legend(figure, ncols=2)
     return figure
 

@@ -211,7 +211,7 @@ def state_map(data: xarray.Dataset, name: str) -> tuple[str, HeatMap]:
     values = values / factor
     halves = (column(data, f"{name}_high") - column(data, f"{name}_low")) / (2 * factor)
     texts, below = number_texts(values, np.where(np.isnan(values), np.nan, halves))
-    return TITLES[name] + suffix, HeatMap(
+    return e.in_costs(data, TITLES[name]) + suffix, HeatMap(
         values.reshape(shape),
         COLOUR_MAPS[name],
         hatched=~known.reshape(shape),
@@ -238,7 +238,8 @@ def estimate_heat_maps(data: xarray.Dataset) -> Figure:
         table = np.where(blank, np.nan, column(ordered, f"{name}_map"))
         factor, suffix = panels.common_factor(table)
         look = COLOUR_MAPS[name]
-        maps[what + suffix] = HeatMap(table / factor, look, None, edges, blank, names=axes)
+        title_of = e.in_costs(data, what) + suffix
+        maps[title_of] = HeatMap(table / factor, look, None, edges, blank, names=axes)
         white = white or bool((np.isnan(table) & ~blank).any())
     why = "too little data nearby" if "note" in data else e.NEGATIVE_VARIANCE
     figure = draw_maps(maps, title)
@@ -291,8 +292,6 @@ def moves_of(mdp: MDP, policy: object = None) -> tuple[Array, Array]:
 @style.styled
 def draw_matrix(mdp: MDP, policy: object) -> Figure:
     """Draw the probability of going from each state to each other, and of ending."""
-    if isinstance(policy, list | tuple) and policy and isinstance(policy[0], str):
-        policy = policy[0]
     if policy is None and len(mdp.policies) > 1:
         policy = next(iter(mdp.policies))
     cells, ends = (np.where(x > 0, x, np.nan) for x in moves_of(mdp, policy))

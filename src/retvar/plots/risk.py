@@ -198,7 +198,7 @@ def law(found: Answers) -> Figure:
     >>> figure.axes[0].get_xlabel()
     'return'
     """
-    drawn = getattr(found, "law", found)  # from data: that of the empirical MDP
+    drawn = getattr(found, "law", None)  # from data: that of the empirical MDP
     drawn = arguments.instance("found", drawn, Law, "the law of a state: rv.law(mdp)[state]")
     if drawn.state is None:
         raise InputError("found", found, "must be the law of a state: rv.law(mdp)[state]")

@@ -126,9 +126,10 @@ def estimate_states(data: xarray.Dataset) -> Figure:
         words = f"{words or 'each region'}, by the centre ({axes})"
     width = max(6.4, max(style.text_size(label, 8)[0] for label in rows.labels) + 5.0)
     figure = style.new_figure(width, 1.5 + 0.19 * max(len(rows.labels), 3), title)
-    ax = figure.add_subplot(xlabel="return")
+    sums = e.in_costs(data, "return")
+    ax = figure.add_subplot(xlabel=sums)
     ax.set_title(style.wrap_text(words, 9, 4.0), fontsize=9)
-    _draw_rows(ax, rows, f"its {e.interval_name(data)}" if "value_low" in data else "")
+    _draw_rows(ax, rows, sums, f"its {e.interval_name(data)}" if "value_low" in data else "")
     unknown = np.isnan(rows.std) & np.isfinite(rows.value)
     if unknown.any():
         why = e.why_unknown(data, rows.places[unknown])
@@ -147,13 +148,13 @@ def estimate_states(data: xarray.Dataset) -> Figure:
     return figure
 
 
-def _draw_rows(ax: Axes, rows: StateRows, interval: str) -> None:
+def _draw_rows(ax: Axes, rows: StateRows, sums: str, interval: str) -> None:
     """A dot for each state, with its interval and its band."""
     y, band = np.arange(rows.places.size), np.nan_to_num(rows.std)
     left, right = rows.value - band, rows.value + band
     bars: Any = {"height": 0.62, "color": LIGHT_BLUE, "lw": 0, "zorder": 2}
-    ax.barh(y, 2 * band, left=left, **bars, label="± 1 std: how far a return strays")
-    ax.plot(rows.value, y, **DOT, label="expected return")
+    ax.barh(y, 2 * band, left=left, **bars, label=f"± 1 std: how far a {sums} strays")
+    ax.plot(rows.value, y, **DOT, label=f"expected {sums}")
     ax.hlines(y, rows.low, rows.high, color=BLUE, linewidth=2.4, zorder=3, label=interval)
     low, high = value_range(left, right, rows.low, rows.high)
     ax.set_xlim(1.03 * low - 0.03 * high, 1.03 * high - 0.03 * low)

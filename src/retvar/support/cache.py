@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import io
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     import xarray
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ENTRY = "retvar.simulation"  # what computes the results that are saved
+ROOMS = ("support", "mdp", "td", "exact", "online", "simulation")
 MARK = b"\nretvar "  # begins the footer, after the end of the netCDF data
 
 
@@ -34,39 +32,11 @@ class Footer(NamedTuple):
 
 @cache
 def code_digest(package: Path = PACKAGE) -> str:
-    """A digest of the source files that a simulation imports, directly or not."""
-    digest, found, waiting = hashlib.sha256(), set[Path](), [ENTRY]
-    while waiting:
-        path = _source(package, waiting.pop())
-        if path is not None and path not in found:
-            found.add(path)
-            waiting += _imports(ast.parse(path.read_bytes()))
-    for path in sorted(found):
+    """A digest of the source files of the rooms that simulations are made of."""
+    digest = hashlib.sha256()
+    for path in sorted(path for room in ROOMS for path in (package / room).rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _source(package: Path, name: str) -> Path | None:
-    """The file of a module; None if the name is not that of a module of the package."""
-    first, *rest = name.split(".")
-    path = package.joinpath(*rest)
-    places = (path.with_suffix(".py"), path / "__init__.py") if first == "retvar" and rest else ()
-    return next((place for place in places if place.is_file()), None)
-
-
-def _imports(tree: ast.AST) -> Iterator[str]:
-    """The names that a module imports, and the packages around them; not those of type checks."""
-    for node in ast.iter_child_nodes(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield from _imports(node)
-        for name in names:
-            parts = name.split(".")
-            yield from (".".join(parts[:k]) for k in range(2, len(parts) + 1))
 
 
 def contents(data: xarray.Dataset) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, count
-from retvar.support.html import Shown, preformatted
+from retvar.support.html import Shown
 from retvar.sweep.run_errors import (
     JUDGING,
     SELECTING,
@@ -33,12 +33,7 @@ TITLES = {
 ALL = "all"
 
 
-def compare(
-    data: xarray.Dataset,
-    by: str = "algorithm",
-    options: ComparisonOptions | None = None,
-    **keywords: Any,
-) -> Comparison:
+def compare(data: xarray.Dataset, by: str = "algorithm", **options: Any) -> Comparison:
     """Compare methods pair by pair, on each domain and over all domains, paired by run.
 
     They are compared separately for each γ, λ and estimand, which define what is estimated.
@@ -60,8 +55,8 @@ def compare(
     by
         The setting whose values are compared.
     options
-        :class:`ComparisonOptions`; its fields (``what``, ``at``, ``where``, ``over``, ``level``,
-        ``resamples``, ``seed``) may also be given as keywords.
+        Fields of :class:`ComparisonOptions`: ``what``, ``at``, ``where``, ``over``, ``level``,
+        ``resamples``, ``seed``.
 
     Returns
     -------
@@ -85,9 +80,8 @@ def compare(
     """
     import xarray
 
-    options = ComparisonOptions.of(options, **keywords)
-    errors = errors_of(data, options)
-    options = errors.options
+    errors = errors_of(data, ComparisonOptions().replace(**options))
+    how = errors.options
     groups, methods = errors.questions(), errors.methods(by)
     pairs = list(combinations(methods, 2))
     if not pairs:
@@ -104,10 +98,10 @@ def compare(
     ]  # fmt: skip
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     logs = columns.pop("logs")
-    columns |= _effects(logs, options)
+    columns |= _effects(logs, how)
     a, b = (np.tile(names, len(rows) // len(pairs))[:, None] for names in zip(*pairs, strict=True))
     ahead = np.where(columns["high"] < 1, a, np.where(columns["low"] > 1, b, ""))
-    won = np.where(columns["p_holm"] < 1 - options.level, ahead, "")
+    won = np.where(columns["p_holm"] < 1 - how.level, ahead, "")
     columns["winner"] = np.array(won.tolist())
     shape = (len(groups), len(selections), len(pairs), len(errors.domains) + 1)
     dims = ("question", "settings", "pair", "domain")
@@ -116,12 +110,12 @@ def compare(
         {name: (dims, column.reshape(shape)) for name, column in columns.items()},
         dict(zip(dims, labels, strict=True)),
         {
-            "by": by, "what": options.what, "at": errors.moment, "level": options.level,
-            "over": options.over, "runs": errors.values.shape[-1], "judging": logs.shape[-1],
+            "by": by, "what": how.what, "at": errors.moment, "level": how.level,
+            "over": how.over, "runs": errors.values.shape[-1], "judging": logs.shape[-1],
             "unmatched": unmatched,
         },
     )  # fmt: skip
-    return Comparison(found.assign(least_p=("domain", _least_p(logs.shape, options))))
+    return Comparison(found.assign(least_p=("domain", _least_p(logs.shape, how))))
 
 
 class _Match(NamedTuple):
@@ -242,9 +236,6 @@ class Comparison(Shown):
         return "\n".join([*_legend(self.data), "", *lines])
 
     __str__ = summary
-
-    def _html(self) -> str:
-        return preformatted(self.summary())
 
 
 def error_name(what: str) -> str:

@@ -159,12 +159,7 @@ def _rules(name: str, given: list[Any]) -> dict[str, Any]:
     return {f"{name}_rule": [kinds.get(type(x), "constant") for x in given], **named}
 
 
-def save(
-    store: Store,
-    path: str | Path,
-    *,
-    partial: bool = False,
-) -> str | None:
+def save(store: Store, path: str | Path, *, partial: bool = False) -> str | None:
     """Write one dataset (``.nc``) and return the digest of the store.
 
     The digest is that of ``status`` and is saved in the file; it is None if cells are missing.

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import listed, literal
-from retvar.sweep.statistics import (
-    Array,
-    Interval,
-    bootstrap_interval,
-    centre,
-    interquartile_mean,
-)
+from retvar.sweep.statistics import Array, Interval, bootstrap_interval, centre, interquartile_mean
 from retvar.td.networks import error_names
 
 if TYPE_CHECKING:
@@ -37,10 +31,7 @@ SELECTING, JUDGING = slice(0, None, 2), slice(1, None, 2)  # even runs select se
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonOptions:
-    """Which errors are compared, and how intervals are computed.
-
-    Functions that take options also take these fields as keywords, which replace those of
-    `options`.
+    """Which errors are compared, and how intervals are computed: keywords of :func:`compare`.
 
     Parameters
     ----------
@@ -77,15 +68,12 @@ class ComparisonOptions:
         if self.over is not None:
             arguments.choice("over", self.over, ("runs", "domains"))
 
-    @classmethod
-    def of(cls, options: ComparisonOptions | None = None, **keywords: Any) -> ComparisonOptions:
-        """Options with some fields replaced by keywords."""
-        found = cls() if options is None else options
-        arguments.instance("options", found, ComparisonOptions, "ComparisonOptions")
-        known = [field.name for field in dataclasses.fields(cls)]
+    def replace(self, **keywords: Any) -> ComparisonOptions:
+        """Options with some fields replaced."""
+        known = [field.name for field in dataclasses.fields(self)]
         if unknown := set(keywords) - set(known):
             raise InputError("options", listed(unknown), f"unknown; they are {', '.join(known)}")
-        return dataclasses.replace(found, **keywords)
+        return dataclasses.replace(self, **keywords)
 
     def resolve(self, domains: int) -> ComparisonOptions:
         """The options with the default of `over` for this number of domains."""
@@ -133,7 +121,28 @@ class RunErrors:
 
     def column(self, name: str) -> list[Any]:
         """A setting of every learner; None where it is not set."""
-        return _column(self.settings, name)
+        if not isinstance(name, str) or name not in self.settings:
+            known = listed(self.settings, most=12)
+            raise InputError("setting", name, f"is not in the data; settings are {known}")
+        return self.settings[name]
+
+    def select(self, where: Mapping[str, Any] | None) -> RunErrors:
+        """The learners with these settings; a list means any of its values."""
+        where = {} if where is None else where
+        arguments.instance("where", where, Mapping, "a mapping from settings to values")
+        selected = np.ones(len(self.learners), dtype=bool)
+        for name, given in where.items():
+            values = [*given] if isinstance(given, list | tuple | set | np.ndarray) else [given]
+            column = self.column(name)
+            if not values:
+                raise InputError(f"where[{name!r}]", given, "must have a value")
+            selected &= np.any([_matches(name, column, value) for value in values], axis=0)
+        if not selected.any():
+            raise InputError("where", dict(where), "no learner has all of these settings")
+        kept = np.flatnonzero(selected)
+        settings = {name: [column[k] for k in kept] for name, column in self.settings.items()}
+        learners, errors = [self.learners[k] for k in kept], self.values[:, kept]
+        return dataclasses.replace(self, values=errors, learners=learners, settings=settings)
 
     def numbers(self, name: str) -> list[float]:
         """The numbers that a setting takes, ascending."""
@@ -188,19 +197,17 @@ def errors_of(data: xarray.Dataset, options: ComparisonOptions) -> RunErrors:
     if table.sizes["run"] < 4:
         remedy = "must be at least 4: half of them select settings, half judge them"
         raise InputError("data, runs", table.sizes["run"], remedy)
-    settings = _settings(data)
-    learners = _select(settings, data.sizes["learner"], options.where)
-    values = np.array(table.values[:, learners], dtype=float)
-    if missing := int(_missing(data, values, learners).sum()):
+    domains, learners = ([str(x) for x in table[dim].values] for dim in ("domain", "learner"))
+    values = np.where(np.isnan(table.values) & _diverged(data, table), np.inf, table.values)
+    how = options.resolve(len(domains))
+    every = RunErrors(values, domains, learners, _settings(data), moment, how)
+    found = every.select(options.where)
+    if missing := int(np.isnan(found.values).sum()):
         remedy = "finish the sweep, or choose what is finished: domains, or learners by where"
         if options.what not in error_names(2):
             remedy += "; learners of a lower order have none: choose others by where, as in order=4"
         raise InputError(f"data.{options.what}", f"missing in {missing:,} runs", remedy)
-    values[np.isnan(values)] = np.inf
-    names = [str(x) for x in data.learner.values[learners]]
-    settings = {name: [column[k] for k in learners] for name, column in settings.items()}
-    domains = [str(x) for x in table.domain.values]
-    return RunErrors(values, domains, names, settings, moment, options.resolve(len(domains)))
+    return found
 
 
 # ---------------------------------------------------------------------- out of a dataset
@@ -240,14 +247,13 @@ def recorded(moments: Any, unit: str, at: Any) -> int:
     return int(at)
 
 
-def _missing(data: xarray.Dataset, values: Array, learners: Indices) -> Flags:
-    """Errors that were not computed: NaN in runs that have not diverged."""
-    diverged = data.diverged if "diverged" in data else data.get("diverged_by")
-    if diverged is None or "run" not in diverged.dims:
-        return np.zeros(values.shape, dtype=bool)
-    diverged = diverged.notnull() if diverged.name == "diverged_by" else diverged
-    known = _by_domain(diverged, "").values[:, learners].astype(bool)
-    return np.asarray(np.isnan(values) & ~known)
+def _diverged(data: xarray.Dataset, table: xarray.DataArray) -> Flags:
+    """Which runs [domain, learner, run] diverged; if that was not recorded, all that have NaN."""
+    found = data.diverged if "diverged" in data else data.get("diverged_by")
+    if found is None or "run" not in found.dims:
+        return np.ones(table.shape, dtype=bool)
+    found = found.notnull() if found.name == "diverged_by" else found
+    return np.asarray(_by_domain(found, "").values, dtype=bool)
 
 
 # ---------------------------------------------------------------------- settings
@@ -269,13 +275,6 @@ def _comparable(x: Any) -> Any:
     return None if x != x else float(f"{x:.{DIGITS}g}")
 
 
-def _column(settings: dict[str, list[Any]], name: str) -> list[Any]:
-    if not isinstance(name, str) or name not in settings:
-        known = listed(settings, most=12)
-        raise InputError("setting", name, f"is not in the data; settings are {known}")
-    return settings[name]
-
-
 def setting_texts(name: str, column: Iterable[Any]) -> dict[Any, str]:
     """The values of a setting as text; numbers have the fewest digits that distinguish them.
 
@@ -288,22 +287,6 @@ def setting_texts(name: str, column: Iterable[Any]) -> dict[Any, str]:
     unset = "the domain's" if name in DOMAIN_SETTINGS else "not set"
     return {x: f"{x:.{digits}g}" if isinstance(x, float) else unset if x is None else str(x)
             for x in values}  # fmt: skip
-
-
-def _select(settings: dict[str, list[Any]], count: int, where: Mapping[str, Any] | None) -> Indices:
-    """The learners with these settings; a list means any of its values."""
-    where = {} if where is None else where
-    arguments.instance("where", where, Mapping, "a mapping from settings to values")
-    selected = np.ones(count, dtype=bool)
-    for name, given in where.items():
-        values = [*given] if isinstance(given, list | tuple | set | np.ndarray) else [given]
-        column = _column(settings, name)
-        if not values:
-            raise InputError(f"where[{name!r}]", given, "must have a value")
-        selected &= np.any([_matches(name, column, value) for value in values], axis=0)
-    if not selected.any():
-        raise InputError("where", dict(where), "no learner has all of these settings")
-    return np.flatnonzero(selected)
 
 
 def _matches(name: str, column: list[Any], given: Any) -> Flags:

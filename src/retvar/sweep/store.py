@@ -23,9 +23,9 @@ from retvar.cluster import connected, refuse_address
 from retvar.simulation.cuda_device import chosen_device
 from retvar.support import arguments, cache
 from retvar.support.errors import InputError, RetvarError
-from retvar.support.files import is_temporary, kind_of, read_bytes, write_text
-from retvar.support.format import listed
-from retvar.support.html import Shown, page, settings
+from retvar.support.files import kind_of, read_bytes, write_text
+from retvar.support.format import count
+from retvar.support.html import Shown
 from retvar.support.progress import Progress
 from retvar.sweep.plan import Cell, Plan, identity
 from retvar.sweep.spec import Sweep, digest
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 CELLS, LOCKS, FAILED = SUBFOLDERS = ("cells", "locks", "failed")
-OLD = 24 * 3600.0  # seconds after which nobody writes a temporary file any more
 PAUSE = 0.25  # seconds before cells that others compute are looked at again
 
 
@@ -61,10 +60,6 @@ class Store:
                 text = msgspec.json.format(msgspec.json.encode(ours), indent=1)
                 write_text(path / MANIFEST, text.decode())
         _refuse_other(path, _read_manifest(path), plan)
-        for left in filter(is_temporary, (path / CELLS).iterdir()):  # by the killed
-            with contextlib.suppress(FileNotFoundError):  # a living process has finished it
-                if time.time() - left.stat().st_mtime > OLD:
-                    left.unlink()
         return cls(path, plan)
 
     @classmethod
@@ -367,11 +362,23 @@ class Status(Shown):
         """The fields as a dictionary, as ``--json`` prints them."""
         return {**asdict(self), "missing": self.missing, "complete": self.complete}
 
-    def _html(self) -> str:
-        names = ("cells", "done", "failed", "running", "missing")
-        shown = {name: f"{getattr(self, name):,}" for name in names}
-        shown |= {"damaged": listed(self.damaged), "computed by this run": f"{self.computed:,}"}
-        return page(f"Sweep: {self.done / self.cells:.0%} done", settings(shown))
+    def summary(self) -> str:
+        """The counts as text, those that are not 0, and the digest."""
+        counts = {
+            "computed by this run": self.computed,
+            "being computed": self.running,
+            "to be computed": self.missing,
+            "failed, with tracebacks in failed/": self.failed,
+            "damaged; run the sweep again:": len(self.damaged),
+        }
+        lines = [f"{self.done:,} of {count(self.cells, 'cell')} done"]
+        lines += [f"{number:,} {text}" for text, number in counts.items() if number]
+        lines += [f"  {path}" for path in self.damaged]
+        if self.digest is not None:
+            lines.append(f"digest of the contents: {self.digest}")
+        return "\n".join(lines)
+
+    __str__ = summary
 
 
 def status(store: Store, computed: int = 0) -> Status:

@@ -154,7 +154,7 @@ def block_of(
                    aligned_zeros, cell),
         used=each([s.steps for s in specs],
                   lambda _, k: np.zeros((states, 1 if specs[0].coins else k)), cell),
-        E=each(traced, lambda n, _: np.zeros((1, n)), cell),
+        E=each(traced, lambda n, _: aligned_zeros(1, n), cell),
         live=each([on and (whole or s.size == 0) for s, on in zip(specs, traced, strict=True)],
                   live, np.zeros((1, 1), dtype=np.int64)),
         visits=each([whole or on for on in counts], lambda n, _: np.zeros(n), cell),
@@ -168,9 +168,9 @@ def block_of(
         p=_aligned(p), q=_aligned(q),
         own=lanes(not all(s.local for s in specs)), errors=lanes(False),
         now=lanes(False), after=lanes(False),
-        coins=np.ones(width) if whole else None, kappa=np.ascontiguousarray(kappa),
-        last=np.zeros((1, count)), lost=np.zeros(count) if whole else None,
-        powers=each([False] * count, None, np.zeros(1)),
+        coins=np.ones(1 + 64 * -(-width // 64)) if whole else None,
+        kappa=np.ascontiguousarray(kappa), last=np.zeros((1, count)),
+        lost=np.zeros(1) if whole else None, powers=each([False] * count, None, np.zeros(1)),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class LazyCode:
         traces = TraceCode(spec, K, f, steps)
         active, entry, feature, size, lanes = f.active, f.entry, f.feature, f.size, f.lanes
         weigh, visit, step_of, note_step = steps.weigh, steps.visit, steps.step_of, steps.note_step
-        decayed, spread, finish = traces.decayed, traces.spread, traces.finish
+        check, decayed, spread, finish = steps.check, traces.decayed, traces.spread, traces.finish
         predict, KIND, COINS = f.predict, spec.kind, spec.coins
         COUNTS, AVERAGES, BOUNDED = counts_visits(KIND), averages(KIND), is_bounded(KIND)
         VALUE, MEAN, VARIANCE, THIRD = (heard(specs, K, place) for place in range(4))
@@ -106,8 +106,7 @@ class LazyCode:
                     w[i, u(lane)] = moved(w[i, u(lane)], step(m, i), A, e[i])
                 E = s * e[i] if s != 0.0 else 0.0
                 gone = abs(E) < FAINT
-                if not (abs(w[i, 0]) <= LIMIT and abs(E) <= LIMIT):
-                    m.lost[K] = 1.0
+                check(m, 0 if abs(w[i, 0]) <= LIMIT and abs(E) <= LIMIT else 1)
                 e[i], live[n + i], live[u(kept)] = 0.0 if gone else E, -1 if gone else kept, i
                 kept += 0 if gone else 1
             live[u(2) * n], m.scales[slot, K] = kept, 1.0
@@ -213,8 +212,7 @@ class LazyCode:
             for j in range(first, last):
                 i, _ = entry(m, x.s, j)
                 kept = abs(true_weight(m, x, i, 0)) <= LIMIT
-                if not (kept and abs(m.E[K][x.stream, i]) <= LIMIT):
-                    m.lost[K] = 1.0
+                check(m, 0 if kept and abs(m.E[K][x.stream, i]) <= LIMIT else 1)
                 if AVERAGES and weigh(x) != 0.0:
                     for lane in range(lanes(m)):
                         w = true_weight(m, x, i, u(lane))

@@ -99,10 +99,10 @@ class Block(NamedTuple):
     errors: Any  #: [node, lane] TD errors of the last transition
     now: Any  #: [node, lane] lazy traces: what learns predicts before the update
     after: Any
-    coins: Any  #: [lane] multipliers
+    coins: Any  #: [lane] multipliers; those of replicates in words of 64
     kappa: Any  #: [node, state or one for all]
     last: Any  #: [stream, node] discount of the last transition
-    lost: Any  #: [node] not 0: the first lane has diverged
+    lost: Any  #: [0] 1 + number of a node whose first lane has diverged, or 0
     powers: Any  #: rates after 0, 1, 2 … visits, if they are in a table
 
 
@@ -178,7 +178,7 @@ class FeatureCode:
         def feature(m, s, i):
             """The feature of a weight, of the state being left."""
             if IS_TABLE:
-                return 1.0 if i == s else 0.0
+                return 1.0 if u(i) == u(s) else 0.0
             if IS_DENSE:
                 return m.phi[K][u(s), i]
             return m.fresh[K][i]
@@ -210,8 +210,9 @@ class StepCode:
     def __init__(self, spec: Spec, K: int, f: FeatureCode) -> None:
         active, entry, KIND, COINS, STEPS = f.active, f.entry, spec.kind, spec.coins, spec.steps
         COUNTS, ERRORS, BOUNDED = counts_visits(KIND), depends_on_errors(KIND), is_bounded(KIND)
-        TABLED = spec.tabled
+        TABLED, CHECKED = spec.tabled, spec.checked
         BY_RHO, IS_DENSE = NODES[spec.code].by_rho, spec.features == DENSE
+        ONE = spec.alone or COINS  # step for all lanes
 
         @part
         def weigh(x):
@@ -245,7 +246,7 @@ class StepCode:
                 if last > first:
                     i, _ = entry(m, x.s, last - 1)
                 at = u(x.s if m.used[K].shape[0] > 1 else 0)
-                for lane in range(m.used[K].shape[1]):
+                for lane in range(1 if ONE else m.used[K].shape[1]):
                     step = m.p[K, u(lane)]
                     if COUNTS:
                         step = step_of(m, i, u(lane))
@@ -253,7 +254,14 @@ class StepCode:
                         step = m.taken[K][i, u(lane)]
                     m.used[K][at, u(lane)] = step
 
+        @part
+        def check(m, lost):
+            """Note that weights of the first lane are lost, unless those of a node before are."""
+            if CHECKED and lost > 0:
+                m.lost[0] = m.lost[0] if m.lost[0] > 0.0 else 1.0 + K
+
         self.weigh, self.visit, self.step_of, self.note_step = weigh, visit, step_of, note_step
+        self.check = check
 
 
 class TraceCode:
@@ -381,7 +389,7 @@ class NodeCode:
         AVERAGES, REREAD = averages(KIND) and LEARNS, is_reread(specs, K)
         VALUE, MEAN, VARIANCE, THIRD = (heard(specs, K, place) for place in range(4))
         reward, discount = part(node.reward), part(node.discount)
-        note_step, finish = steps.note_step, traces.finish
+        note_step, check, finish = steps.note_step, steps.check, traces.finish
 
         @part
         def moved_weight(m, i, lane, own, E):
@@ -462,17 +470,16 @@ class NodeCode:
             return Reading(now, after, error, updated)
 
         @part
-        def check(m, i):
-            """Note whether a weight of the first lane has diverged."""
+        def lost(m, i):
+            """1 where a weight of the first lane has diverged, otherwise 0."""
             learns = m.held[K] if AVERAGES else m.w[K]
-            if CHECKED and not abs(learns[i, 0]) <= LIMIT:
-                m.lost[K] = 1.0
+            return 0 if not CHECKED or abs(learns[i, 0]) <= LIMIT else 1
 
         @part
         def write_lanes(m, i, E):
             for lane in range(lanes(m)):
                 write(m, i, u(lane), m.own[K, u(lane)], E)
-            check(m, i)
+            check(m, lost(m, i))
 
         @part
         def move_weights(m, x):
@@ -481,11 +488,15 @@ class NodeCode:
                 live, E = m.live[K][x.stream], m.E[K][x.stream]
                 for k in range(live[u(2 * size(m))]):
                     write_lanes(m, u(live[u(k)]), E[u(live[u(k)])])
+            elif TRACED and COINS:
+                for i in range(size(m)):
+                    if m.E[K][x.stream, u(i)] != 0.0:
+                        write_lanes(m, u(i), m.E[K][x.stream, u(i)])
             elif TRACED:
                 for lane in range(lanes(m)):
                     for i in range(size(m)):
                         write(m, u(i), u(lane), m.own[K, u(lane)], m.E[K][x.stream, u(i)])
-                        check(m, u(i))
+                        check(m, lost(m, u(i)))
             else:
                 first, last = active(m, x.s)
                 for j in range(first, last):
@@ -496,7 +507,7 @@ class NodeCode:
         def move(m, x):
             first, last = active(m, x.s)
             if LEARNS and AT_ONCE:
-                check(m, u(x.s))
+                check(m, lost(m, u(x.s)))
             elif LEARNS:
                 move_weights(m, x)
                 if AVERAGES:

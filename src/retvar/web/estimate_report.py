@@ -51,38 +51,12 @@ KINDS = {AGREES: "good", DISAGREES: "bad"}
 
 
 def write_page(
-    out: Path,
-    found: Estimate,
-    data: xarray.Dataset,
-    figures: Mapping[str, Any],
-    *,
-    checked: Check | None = None,
-    asked: Sequence[Answer] = (),
-    files: Sequence[str] = (),
+    out: Path, found: Estimate, data: xarray.Dataset, figures: Mapping[str, Any], **more: Any
 ) -> Path:
-    """Write ``index.html`` into a folder; return its path.
-
-    Parameters
-    ----------
-    out
-        The folder.
-    found, data
-        The estimate and its dataset.
-    figures
-        Figures by name, from :func:`retvar.plots.estimate_figures`.
-    checked
-        The check on fresh data, if there was one.
-    asked
-        Answers for single states.
-    files
-        Names of the files beside the page.
-    """
+    """Write ``index.html`` into a folder and return its path; `more` is for `estimate_page`."""
     embedded = {name: embed(figure) for name, figure in figures.items()}
-    path = out / PAGE
-    write_text(
-        path, estimate_page(found, data, embedded, checked=checked, asked=asked, files=files)
-    )
-    return path
+    write_text(out / PAGE, estimate_page(found, data, embedded, **more))
+    return out / PAGE
 
 
 def estimate_page(
@@ -96,46 +70,39 @@ def estimate_page(
 ) -> str:
     """The page of an estimate as HTML.
 
+    `figures` are those of :func:`retvar.plots.estimate_figures`, `checked` is the check on fresh
+    data, `asked` are answers for single states, `files` names of the files beside the page.
+
     >>> import retvar as rv
     >>> found = rv.estimate(rv.experience.from_gymnasium("FrozenLake-v1", steps=100), gamma=0.9)
     >>> estimate_page(found, found.data, {}).startswith("<!DOCTYPE html>")
     True
     """
-    page = _page(found, data, figures, checked, asked, list(files))
-    template = environment().get_template("estimate.html")
-    return template.render(page=page, today=today(), versions=versions()).lstrip()
-
-
-def _page(
-    found: Estimate,
-    data: xarray.Dataset,
-    figures: Mapping[str, Embedded],
-    checked: Check | None,
-    asked: Sequence[Answer],
-    files: list[str],
-) -> dict[str, Any]:
-    """What the template shows, by name."""
     a = data.attrs
     rows = table_rows(data, MOST_ROWS)
+    shown, hidden = len(rows.lines) - 1, rows.hidden
     policy = f", {a['policy']} policy" if a["policy"] else ""
     spread = "of each action" if a.get("actions") else ""
-    return {
-        "title": f"{_bare(a['source'])}: value and spread of the return {spread}".rstrip(),
+    sums = "cost" if a.get("reward") else "return"
+    page = {
+        "title": f"{_bare(a['source'])}: value and spread of the {sums} {spread}".rstrip(),
         "subtitle": f"{a['source']}{policy}",
         "warnings": [each for each in a.get("warnings", "").splitlines() if each],
-        "facts": _facts(data, rows.unit, len(rows.lines) - 1 + rows.hidden),
+        "facts": _facts(data, rows.unit, shown + hidden),
         "remarks": _remarks(data),
         "checks": _checks(found, checked),
         "reading": str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
         "asked": answers_table(list(asked)) if asked else "",
-        "figures": [_picture(name, figures[name], files) for name in TITLES if name in figures],
+        "figures": [_picture(x, figures[x], files, sums) for x in TITLES if x in figures],
         "table": _table(rows.lines),
-        "table_note": _table_note(len(rows.lines) - 1, rows.hidden, rows.unit, data, files),
+        "table_note": _table_note(shown, hidden, rows.unit, data, files),
         "dropped": _dropped(found, data),
         "command": found.experience.command,
         "settings": _settings(data),
         "files": files,
     }
+    template = environment().get_template("estimate.html")
+    return template.render(page=page, today=today(), versions=versions()).lstrip()
 
 
 def _bare(source: str) -> str:
@@ -150,8 +117,9 @@ def _table(lines: list[list[str]]) -> dict[str, Any]:
     return {"heading": heading, "rows": rows}
 
 
-def _picture(name: str, figure: Embedded, files: list[str]) -> dict[str, Any]:
-    title, caption = TITLES[name]
+def _picture(name: str, figure: Embedded, files: Sequence[str], sums: str) -> dict[str, Any]:
+    words = (text.replace("return", sums) for text in TITLES[name])
+    title, caption = (text.replace("Return", sums.capitalize()) for text in words)
     file = next((file for file in files if Path(file).stem == name), "")
     place = {"file": quote(file), "first": name in FIRST}  # before the table
     return {"name": name, "title": title, "caption": caption, **figure._asdict(), **place}
@@ -201,7 +169,9 @@ def _checks(found: Estimate, checked: Check | None) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _table_note(shown: int, hidden: int, unit: str, data: xarray.Dataset, files: list[str]) -> str:
+def _table_note(
+    shown: int, hidden: int, unit: str, data: xarray.Dataset, files: Sequence[str]
+) -> str:
     """Which rows the table has, and where the others are."""
     csv = next((file for file in files if file.endswith(".csv")), "the dataset")
     parts = [count(shown, unit)]
@@ -210,7 +180,7 @@ def _table_note(shown: int, hidden: int, unit: str, data: xarray.Dataset, files:
     elif unit == "region":
         parts = [f"The {count(shown, 'most visited region')}"]
     parts.append("std is the standard deviation of the return")
-    if "value_low" in data:
+    if "value_low" in data and "intervals" not in data.attrs:
         level = f"{100 * data.attrs['level']:.4g}%"
         parts.append(f"{level}: the confidence interval of the column before it")
     return ". ".join([*parts, "A click on a heading sorts."])
