@@ -62,8 +62,6 @@ class ObservationEstimator(LeastSquaresEstimator):
         rows, ones = self._rows(chunk), np.ones(count)
         self._count(count)
         self._added.append({name: rows.get(name, ones) for name in COLUMNS})
-        weighted = self.description.estimand == "off_policy_return"
-        self.off_policy |= not weighted and bool((rows.get("rho", ones) != 1.0).any())
 
     # ------------------------------------------------------------------ estimates
 
