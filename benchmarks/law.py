@@ -1,8 +1,10 @@
-"""How often 90% intervals of the law of the return from a log contain the truth.
+"""Whether the law of the return is right: coverage from logs, brackets and shares by sampling.
 
-``python benchmarks/law.py --logs 300`` prints a row for each world, which cells are significantly
-outside 0.90 ± 0.03 (Holm, at 5%), and the mean over cells. It uses all cores; the result does not
-depend on how many.
+``python benchmarks/law.py`` prints a row for each world: how often 90% intervals from 300 logs
+contain the truth, which cells are significantly outside 0.90 ± 0.03 (Holm, at 5%), and the mean.
+Then it compares brackets of 1,000 random MDPs with the exact std and a million returns, and shares
+of the variance in 50 of them with sampled paths. It uses all cores; the result does not depend on
+how many.
 """
 
 from __future__ import annotations
@@ -14,19 +16,23 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 import argparse
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 import retvar as rv
 from retvar.exact.sampling import sample_returns
+from retvar.mdp import weigh_edges
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.test_attribution import ESTIMANDS, random_world, sampled_terms
+from tests.test_law import world
 from tests.worlds import OTHERS, PAGE, World
 
 WORLDS = {  # and the state that is asked about; the last ones were chosen when all was built
@@ -39,6 +45,8 @@ LEVEL, SLACK, RATE = 0.9, 0.03, 0.05
 ROUNDING = 1e-6  # of atoms
 BLOCK = 5  # logs of a task
 SAMPLES = 400_000  # returns that say what probabilities and the median are
+RETURNS = 1_000_000  # that a bracket is compared with
+PATHS = 100_000  # that shares are compared with
 
 
 @cache
@@ -71,10 +79,8 @@ def held(name: str, block: int, limits: list[float]) -> list[list[tuple[float, f
     return found
 
 
-def coverage(name: str, logs: int, pool: ProcessPoolExecutor) -> Iterator[tuple[int, int]]:
+def coverage(truths: list[float], logs: int, tasks: list[Future]) -> Iterator[tuple[int, int]]:
     """Of each question: how many logs have an interval, and how many of these hold."""
-    limits, truths = truth_of(name)
-    tasks = [pool.submit(held, name, k, limits) for k in range(-(-logs // BLOCK))]
     ends = np.array([row for task in tasks for row in task.result()])[:logs]
     for truth, own in zip(truths, ends.transpose(1, 0, 2), strict=True):
         low, high = own[np.isfinite(own[:, 0])].T
@@ -96,23 +102,114 @@ def outside(cells: dict[str, tuple[int, int]]) -> list[str]:
     return wrong
 
 
+@numba.njit
+def walks(state, first, cumulated, after, gain, noise, decay, returns, rng):
+    """Sample returns from a state."""
+    for i in range(returns.size):
+        s, weight = state, 1.0
+        while abs(weight) > 1e-12:
+            own = cumulated[first[s] : first[s + 1]]
+            drawn = np.searchsorted(own, rng.random() * own[-1], side="right")
+            e = first[s] + min(drawn, own.size - 1)
+            returns[i] += weight * gain[e]
+            if noise[e] > 0:
+                returns[i] += weight * noise[e] * rng.standard_normal()
+            weight, s = weight * decay[e], after[e]
+
+
+def bracketed(seed: int) -> tuple[bool, list[float]]:
+    """Of one MDP: whether the exact stds lie inside, and p-values of sampled CVaR and quantiles."""
+    try:
+        mdp, asked = world(seed, 31)
+        exact = rv.solve(mdp, **asked)
+    except rv.RetvarError:  # no such MDP, or no variance
+        return True, []
+    law, state = exact.law(), seed % mdp.n_states
+    known = np.isfinite(exact.std)
+    inside = (law.std.low <= exact.std) & (exact.std <= law.std.high)
+    if not known[state]:
+        return bool(inside[known].all()), []
+    e, x = weigh_edges(mdp, **asked), np.zeros(RETURNS)
+    first = np.searchsorted(e.state, np.arange(e.n + 1))
+    cumulated = np.concatenate([np.cumsum(own) for own in np.split(e.b, first[1:-1])])
+    gain = e.eta * (e.reward + e.gamma * (1 - e.lam) * exact.value[e.next_state])
+    columns = first, cumulated, e.next_state, gain, e.eta * e.reward_std, e.decay
+    walks(state, *columns, x, np.random.default_rng([seed, 1_000]))
+    x.sort()
+    found, chances, size = law[state], [], ROUNDING * max(1e-3, np.abs(x).max())
+    for share in (0.05, 0.3):
+        for tail, sign in (("lower", 1), ("upper", -1)):
+            limit = np.quantile(x, share if sign > 0 else 1 - share)
+            worst = sign * np.minimum(sign * (x - limit), 0.0) / share + limit
+            low, high = found.cvar(share, tail)
+            error = worst.std() / np.sqrt(x.size) + size
+            z = max(low - worst.mean(), worst.mean() - high, 0.0) / error
+            chances.append(float(2 * norm.sf(z)))
+        low, high = found.quantile(share)
+        below, up_to = np.searchsorted(x, [low - size, high + size])
+        chances.append(2 * min(binom.sf(below - 1, x.size, share), binom.cdf(up_to, x.size, share)))
+    return bool(inside[known].all()), chances
+
+
+def shared(seed: int) -> list[float]:
+    """Of one MDP: z of the share of each state that paths visit often, for both estimands."""
+    found, rng = [], np.random.default_rng([seed, 50])
+    mdp, pi, mu = random_world(rng)
+    for estimand in ESTIMANDS:
+        exact = rv.solve(mdp, pi, mu, estimand)
+        shares = exact.attribution(0)
+        if shares.note or abs(shares.by_edge.sum() - 1) > 1e-12:
+            raise ArithmeticError(f"seed {seed}: {shares.note or 'shares do not add to 1'}")
+        terms = sampled_terms(mdp, pi, mu, estimand, exact, PATHS, rng)
+        often = (terms != 0).mean(axis=0) > 0.01
+        squares = terms[:, often] ** 2 / shares.variance
+        error = squares.std(axis=0) / np.sqrt(PATHS)
+        found += list((squares.mean(axis=0) - shares.by_state[often]) / error)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=300)
+    parser.add_argument("--mdps", type=int, default=1_000)
+    parser.add_argument("--shares", type=int, default=50)
     parser.add_argument("--worlds", nargs="*", default=list(WORLDS))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    args, cells, write = parser.parse_args(), {}, sys.stdout.write
-    write(f"| {' | '.join(HEADING)} |\n|{'---|' * len(HEADING)}\n")
+    args, cells = parser.parse_args(), {}
+    worlds = args.worlds if args.logs else []
+
+    def write(text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
     with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
-        for name in args.worlds:
-            row = list(coverage(name, args.logs, pool))
-            shares = [f"{hits / n:.1%} of {n}" if n else "–" for n, hits in row]
-            write(f"| {name} | {' | '.join(shares)} |\n")
-            sys.stdout.flush()
+        truths = dict(zip(worlds, pool.map(truth_of, worlds), strict=True))
+        blocks = range(-(-args.logs // BLOCK))
+        tasks = {w: [pool.submit(held, w, k, truths[w][0]) for k in blocks] for w in worlds}
+        shares = [pool.submit(shared, seed) for seed in range(args.shares)]
+        mdps = [pool.submit(bracketed, seed) for seed in range(args.mdps)]
+        write(f"| {' | '.join(HEADING)} |\n|{'---|' * len(HEADING)}")
+        for name in worlds:
+            row = list(coverage(truths[name][1], args.logs, tasks[name]))
+            told = [f"{hits / n:.1%} of {n}" if n else "–" for n, hits in row]
+            write(f"| {name} | {' | '.join(told)} |")
             cells |= {f"{name}: {q}": c for q, c in zip(HEADING[1:], row, strict=True) if c[0]}
-    wrong = outside(cells)
-    write(f"\n{len(wrong)} of {len(cells)} cells outside {LEVEL} ± {SLACK}: {', '.join(wrong)}\n")
-    write(f"mean over cells: {np.mean([hits / n for n, hits in cells.values()]):.3f}\n")
+        wrong = outside(cells)
+        write(f"\n{len(wrong)} of {len(cells)} cells outside {LEVEL} ± {SLACK}: {', '.join(wrong)}")
+        if cells:
+            write(f"mean over cells: {np.mean([hits / n for n, hits in cells.values()]):.3f}")
+        z = np.array([x for task in shares for x in task.result()])
+        if z.size:
+            largest = f"largest |z| {np.abs(z).max():.2f}, expected {norm.isf(0.5 / z.size):.2f}"
+            write(f"shares: {z.size} in {args.shares} MDPs, {largest}; mean z² {np.mean(z**2):.2f}")
+        kept, chances = [], []
+        for k, task in enumerate(as_completed(mdps), 1):
+            inside, own = task.result()
+            kept += [inside] * bool(own)
+            chances += own
+            if k % 100 == 0 or k == len(mdps):
+                least = f"least p {min(chances):.1g}, Holm {RATE / len(chances):.1g}"
+                write(f"brackets: of {len(kept)} MDPs {sum(kept)} contain every std; {least}")
 
 
 if __name__ == "__main__":

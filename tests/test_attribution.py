@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import retvar as rv
-from retvar.cli import main
 from tests.oracle import transitions
 
 ESTIMANDS = ("target_return", "off_policy_return")
@@ -106,6 +105,8 @@ def test_without_a_finite_variance_above_0_shares_are_nan_with_a_word():
 
 
 def test_half_of_the_variance_of_cliff_walking_arises_in_one_step(capsys, tmp_path):
+    from retvar.cli import main
+
     solution = rv.solve(rv.MDP.from_gymnasium("CliffWalking-v1", gamma=0.9))
     found = solution.attribution(36)
     assert found.by_state[36] == pytest.approx(0.798, abs=5e-4)

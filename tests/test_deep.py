@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 
 import numpy as np
@@ -283,7 +284,10 @@ def test_calibration_and_check_can_fail(critic):
     narrow = copy.deepcopy(critic)
     members = critic.module.members
     narrow.module.members = lambda x: (members(x)[0], 0.25 * members(x)[1])
+    narrow.about = dataclasses.replace(narrow.about, held_out=0)
+    assert "uncalibrated" in repr(narrow)
     assert narrow.calibration(fresh()).within(2) < 0.75
+    assert "uncalibrated" not in repr(narrow)
     assert rv.check(narrow, fresh()).disagrees
     with pytest.raises(InputError, match=r"found = int: must be an estimate"):
         rv.check(3, fresh())
@@ -417,21 +421,30 @@ def test_a_loss_that_diverges_is_an_error():
 # ---------------------------------------------------------------------- the command line
 
 
-def test_the_command_estimates_with_networks(tmp_path):
+def test_the_command_adds_networks_to_the_mixture_as_the_library_does(tmp_path, monkeypatch):
+    """With the same numbers; and what it saves answers alike."""
     from retvar.cli import main
 
-    out = tmp_path / "out"
+    monkeypatch.setattr("retvar.deep.fit_critic.usual_sweeps", lambda gamma: 1)
     command = ["estimate", "gymnasium:CartPole-v1", "--gamma", "0.9", "--features", "deep"]
-    command += ["--steps", "1000", "--sweeps", "1", "--members", "2", "--hidden", "16"]
-    told = ["--out", str(out), "--at", "0,0,0,0", "--rollouts", "20", "--json"]
-    result = CliRunner().invoke(main, [*command, *told])
+    told = ["--steps", "1000", "--out", str(tmp_path), "--at", "0,0,0,0", "--json"]
+    result = CliRunner().invoke(main, [*command, *told, "--rollouts", "20", "--formats", "none"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["by"] == "deep"
-    assert np.isfinite(found["at"][0]["value"]).all()
-    assert rv.deep.Critic.load(out / "estimator.safetensors").about.deterministic is False
-    for option in (["--hidden", "many"], ["--actions"], ["--features", "tiles"]):
-        assert CliRunner().invoke(main, [*command, *option]).exit_code == 2
+    stream = rv.experience.from_gymnasium("CartPole-v1", steps=1_000)
+    found = rv.estimate(stream, gamma=0.9, features="deep")
+    assert len(found.estimator.solution.weights) == 4
+    assert json.loads(result.stdout)["at"][0]["value"] == list(found.at([0, 0, 0, 0]).value)
+    x = np.zeros((1, 4))
+    saved = rv.load(tmp_path / "estimator.safetensors")
+    assert_array_equal(saved.predict(x, "value"), found.value(x))
+
+
+def test_intervals_of_a_critic_alone_are_called_a_disagreement(critic):
+    stream = experience(one_step(np.random.default_rng(9), 2_000))
+    found = rv.deep.estimate(stream, gamma=0.9, **QUICK | {"members": 2})
+    assert found.data.attrs["intervals"] == critic.intervals
+    assert critic.intervals in found.summary()
+    assert "90%" not in found.summary()
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):

@@ -15,8 +15,8 @@ from tests.pages import DOCS, run_page
 ROOT = Path(__file__).resolve().parent.parent
 SMALLER = {
     ".learn(6_000)": ".learn(2_048)",
-    "--steps 50000 --members 3": "--steps 3000 --members 2 --sweeps 2 --rollouts 20",
-    "--steps 20000 --members 2 --sweeps 25": "--steps 3000 --members 2 --sweeps 2",
+    "--steps 50000": "--steps 3000 --rollouts 20",
+    "--steps 20000": "--steps 3000",
     "walk(50_000": "walk(3_000",
     "members=3)": "members=2, sweeps=2)",
     "walk(25_000": "walk(3_000",

@@ -367,7 +367,8 @@ REFUSED = [
     (lake, {"resume": saved, "gamma": None, "level": 0.5}, "level"),
     (car, {"resume": saved, "gamma": None}, "resume"),
     (car, {"features": "wavelets"}, "features"),
-    (car, {"features": "deep"}, "features"),
+    (car, {"features": "deeper"}, "features"),
+    (car, {"features": ["waves"], "by": "td"}, "features"),
     (lambda: from_table(G_ROWS, gamma="g"), {"gamma": [0.5, 0.5]}, "gamma"),
     (lambda: from_table(G_ROWS, lam="g"), {"lam": 0.7}, "lam"),
     (huge, {"by": "td"}, "state"),
@@ -545,6 +546,19 @@ def test_steps_before_an_environment_failed_are_learned(n):
         assert caught.value.estimate is None
     else:
         assert_same_estimates(caught.value.estimate, rv.estimate(lake(n, seed=3), gamma=0.9))
+
+
+def test_ctrl_c_during_a_fit_keeps_what_was_read(monkeypatch, tmp_path):
+    """All of it can be saved without the fit."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("retvar.estimation.observations.Stack", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        rv.estimate(from_gymnasium("CartPole-v1", steps=900), gamma=0.9)
+    caught.value.estimate.save(tmp_path / "fit.safetensors")
+    assert rv.load(tmp_path / "fit.safetensors").steps == 900
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RuntimeError])

@@ -15,10 +15,10 @@ from retvar.exact.sampling import _Walk
 SEEDS = range(12)
 
 
-def world(seed):
+def world(seed, most=12):
     """A random MDP and a question: discounts, λ and noise by state, episodes, off-policy."""
     rng = np.random.default_rng(seed)
-    states = int(rng.integers(2, 12))
+    states = int(rng.integers(2, most))
     noise = (0.0, 1.0) if seed % 3 else 0.0
     common = {"branching": int(rng.integers(1, min(states, 4) + 1)), "seed": seed}
     if seed % 4 == 2:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 SETTINGS = (
     "by", "gamma", "lam", "estimand", "features", "bootstrap_samples", "level", "actions", "resume",
 )  # fmt: skip
-DEEP = ("sweeps", "members", "hidden")  # options that only deep critics have
-NOT_DEEP = ("by", "bootstrap_samples", "actions", "cluster", "follow", "resume")
 ROLLOUTS = 300
 SOURCES = (
     "SOURCE is gymnasium:ID, minari:NAME, or a log: FILE.parquet, FILE.csv, or a pattern of them."
@@ -63,7 +61,10 @@ OPTIONS: base.Options = {
     "decimal": (None, "Decimal separator of numbers, such as ','."),
     "on_error": (SKIP, "Leave out rows with text in place of a number, or stop at the first."),
     "by": (BY, "Least squares, or TD learning along the stream [default: what the options imply]."),
-    "features": (None, "Of observations: tiles [default], fourier, polynomial, or deep networks."),
+    "features": (
+        None,
+        "Of observations: tiles, fourier, polynomial; or deep: networks in the mixture.",
+    ),
     "actions": (bool, "Estimate each action: of taking it, then doing as the policy does."),
     "level": (float, "Level of the intervals."),
     "check": (bool, "Compare with fresh returns of the environment; exit status 3 if they differ."),
@@ -100,9 +101,6 @@ RARE: base.Options = {
     "rows": (ONE, "Rows of the table."),
     "estimand": base.QUESTION["estimand"],
     **{name: each for name, each in ACTING.items() if name != "policy"},
-    "hidden": (None, "Units of the hidden layers with --features deep [default: 64,64]."),
-    "members": (ONE, "Networks of the ensemble [default: 5; 1: no intervals]."),
-    "sweeps": (ONE, "How long to fit [default: 25 to 100, by γ]."),
 }  # that --help-all shows
 
 
@@ -144,7 +142,7 @@ def estimate(source: str, **args: Any) -> None:
             from retvar.experience.stream import parquet_path
 
             parquet_path(args["log"])
-        found, failure = _estimated(source, experience, settings, args)
+        found, failure = _estimated(experience, settings, args)
         if args["log"] is not None:
             experience.save(args["log"])  # what was read, also if it failed
         saved = _save(found, out, args["resume"], unfinished=failure is not None)
@@ -163,7 +161,6 @@ def _refuse(source: str, args: dict[str, Any]) -> None:
     """Refuse what is missing or does not go together, before anything heavy is imported."""
     if args["gamma"] is None and args["gamma_column"] is None and args["resume"] is None:
         raise InputError("gamma", "missing", "give the discount per step, such as --gamma 0.99")
-    _refuse_beside_deep(args)
     refuse_misplaced(source, args)
     beside: dict[str, tuple[tuple[str, ...], str]] = {
         "follow": (("cluster", "log", "resume"), "needs a log that ends; drop --follow"),
@@ -224,46 +221,6 @@ def _folder(out: Path) -> Iterator[Path]:
                 out.rmdir()
 
 
-def _refuse_beside_deep(args: dict[str, Any]) -> None:
-    """Refuse options that a deep critic cannot have, and its own ones beside other features."""
-    if args["features"] != "deep":
-        for name in DEEP:
-            if args[name] is not None:
-                raise InputError(name, args[name], "only with --features deep")
-        return
-    for name in NOT_DEEP:
-        if args[name]:
-            raise InputError(name, args[name], "leave it out beside --features deep")
-
-
-def _deep_estimate(
-    source: str, experience: Experience, settings: dict[str, Any], args: dict[str, Any]
-) -> tuple[Estimate, BaseException | None]:
-    """The estimate by a deep critic, and the interrupt that ended it early."""
-    from retvar import deep
-    from retvar.deep.fitting import usual_sweeps
-
-    own = {name: settings[name] for name in ("gamma", "lam", "estimand", "level", "seed")}
-    own |= {name: args[name] for name in DEEP if args[name] is not None}
-    if "hidden" in own:
-        try:
-            own["hidden"] = tuple(map(int, own["hidden"].split(",")))
-        except ValueError:
-            remedy = "must be sizes of layers, such as 128,128"
-            raise InputError("hidden", own["hidden"], remedy) from None
-    with Display(sys.stderr, unit="sweeps") as progress:
-        usual = None if args["gamma"] is None else usual_sweeps(args["gamma"])
-        progress.start(args["sweeps"] or usual)
-        found = deep.estimate(experience, **own, progress=progress.advance)
-    if not found.estimator.about.complete:
-        return found, KeyboardInterrupt()
-    if source.startswith("gymnasium:") and args["gamma"] is not None:
-        # roll out again from some observations: where all returns are the same, there is no spread
-        again = {"deterministic": args["deterministic"], "seed": args["seed"] + 3}
-        found.estimator.repeat(*acting(source, args, 1), **again)
-    return found, None
-
-
 def _several(
     experience: Experience, settings: dict[str, Any], out: Path, args: dict[str, Any]
 ) -> None:
@@ -280,13 +237,11 @@ def _several(
 
 
 def _estimated(
-    source: str, experience: Experience, settings: dict[str, Any], args: dict[str, Any]
+    experience: Experience, settings: dict[str, Any], args: dict[str, Any]
 ) -> tuple[Estimate, BaseException | None]:
     """The estimate, and the error that ended it early, if there is something to save."""
     from retvar.estimation.estimate import estimate
 
-    if args["features"] == "deep":
-        return _deep_estimate(source, experience, settings, args)
     try:
         with Display(sys.stderr, unit="transitions") as progress:
             progress.start(experience.length)
@@ -321,6 +276,8 @@ def _save(found: Estimate, out: Path, resume: Path | None, unfinished: bool = Fa
     earlier = path.exists() and not (resume and path.samefile(estimator_file(resume)))
     path = out / f"unfinished-{ESTIMATOR}" if unfinished and earlier else path
     found.save(path)
+    if unfinished:
+        print_note(f"The estimator is saved: {path}; Ctrl-C leaves the estimates out")
     write_data(found.data, path)
     return path
 

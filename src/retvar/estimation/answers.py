@@ -165,7 +165,7 @@ def _note(estimator: Any, visits: Any, row: Any) -> str:
     vector, fitted = row.ndim > 1, isinstance(estimator, LeastSquaresEstimator)
     if not (vector and fitted) and not visits.known(row)[0]:
         return NO_VISIT_NEAR if vector else NEVER
-    return str(estimator.note(row[0])) if fitted else ""
+    return str(estimator.note(row[0]) if fitted else getattr(estimator, "intervals", ""))
 
 
 def answers_table(answers: list[Answer]) -> str:

@@ -5,6 +5,7 @@ The transitions are kept; the fit comes from them alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from retvar.estimation.bases import Base, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog
 from retvar.estimation.return_intervals import Calibration
-from retvar.estimation.settings import NAMES
+from retvar.estimation.settings import DEEP, NAMES, networks
 from retvar.estimation.stack import Place, Stack
 from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.moves import Moves
@@ -29,14 +30,16 @@ __all__ = ["ObservationEstimator"]
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 COLUMNS = ("state", "next_state", "reward", "gamma", "lam", "rho", "terminated", "truncated")
+MANY = 20_000  # transitions whose fit takes a while
+logger = logging.getLogger("retvar")
 TOO_NARROW = "with one family of features intervals of the value are too narrow on average"
 
 
 class ObservationEstimator(LeastSquaresEstimator):
     """Value, variance and std of observations, by a stack of `bases`.
 
-    Of these "tiles" (or other `features`), "waves" and "neighbours" are known by name; others are
-    objects with ``fit`` and ``predict``, see :class:`retvar.estimation.bases.Base`.
+    Of these "tiles" (or other `features`), "waves", "neighbours" and "deep" are known by name;
+    others are objects with ``fit`` and ``predict``, see :class:`retvar.estimation.bases.Base`.
     """
 
     file_kind = "least_squares_features"
@@ -59,8 +62,6 @@ class ObservationEstimator(LeastSquaresEstimator):
         rows, ones = self._rows(chunk), np.ones(count)
         self._count(count)
         self._added.append({name: rows.get(name, ones) for name in COLUMNS})
-        weighted = self.description.estimand == "off_policy_return"
-        self.off_policy |= not weighted and bool((rows.get("rho", ones) != 1.0).any())
 
     # ------------------------------------------------------------------ estimates
 
@@ -70,12 +71,14 @@ class ObservationEstimator(LeastSquaresEstimator):
         weighted = self.description.estimand == "off_policy_return"
         if not self.steps:
             raise InputError("experience", "no transition", "there is nothing to estimate from")
+        if self.steps >= MANY:
+            logger.info("%s transitions are read, and fitted now", f"{self.steps:,}")
         log = EpisodeLog.of(next(self._added.chunks(self.steps)), weighted)
         own = Linear(self.features[0]), Waves(), Returns()
         known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()
         for k, base in enumerate(self.bases, start=1):
             if isinstance(base, str):
-                bases[base] = known[base]
+                bases[base] = networks() if base == DEEP else known[base]
             else:
                 bases[f"{type(base).__name__} ({k})"] = base
         return Stack(log, bases)

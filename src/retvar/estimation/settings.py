@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from retvar.estimation.states import StateEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
-from retvar.online import OnlineEstimator
 from retvar.online.memory import replicates_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -28,11 +28,9 @@ from retvar.td.learners import LEARNERS, Learner
 from retvar.td.networks import DEFAULT, NETWORKS
 from retvar.td.step_sizes import Averaged
 
-if TYPE_CHECKING:
-    from retvar.estimation.observations import ObservationEstimator
-
 LEAST_SQUARES, TD = "least_squares", "td"
 NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
+DEEP = "deep"  # name of the base that retvar.deep adds
 DEFAULTS = {"estimand": "target_return", "level": 0.9, "actions": False}  # that are not None
 STEP_SIZES = ("alpha", "alpha_bar", "alpha_mean")
 FAMILIES: dict[str, type[ObservationFeatures]] = {
@@ -130,6 +128,8 @@ class Settings:
         td = pairs or experience.endless or any(each is not None for each in of_td.values())
         self.by = by or (TD if td else LEAST_SQUARES)
         if self.by == TD:
+            if features is not None and list(self.bases) != [NAMES[0]]:
+                raise InputError("features", literal(features), "a mixture needs least squares")
             replicates_of(self.description, samples)  # refuses wrong numbers of them
         if by is None and pairs:
             self.remarks.append("TD learning, since actions with features; approximate")
@@ -144,9 +144,7 @@ class Settings:
         if learner.estimand != "target_return":
             raise InputError("estimand", learner.estimand, TARGET_RETURN)
 
-    def __call__(
-        self, chunk: Chunk, states: int | None
-    ) -> OnlineEstimator | StateEstimator | ObservationEstimator:
+    def __call__(self, chunk: Chunk, states: int | None) -> Any:
         """The estimator of so many states, or with features that fit the chunk."""
         learner = with_defaults(self.description, chunk, self._defaults)
         if self.by == TD and self._own_kappa and "rho" in chunk:
@@ -184,17 +182,26 @@ class Settings:
 
 def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
     """The features, or the name of their family, and the bases of a stack."""
+    given = [*NAMES, DEEP] if isinstance(given, str) and given == DEEP else given
     own: Any = "tiles" if given is None else given
     bases: list[Any] = list(NAMES if given is None else NAMES[:1])
     if isinstance(given, list | tuple):
         own = next((x for x in given if isinstance(x, Features)), "tiles")
         bases = [NAMES[0] if isinstance(x, Features) else x for x in given]
+    names = *NAMES, DEEP
     known = isinstance(own, Features) or (isinstance(own, str) and own in FAMILIES)
-    if not (known and all(x in NAMES if isinstance(x, str) else _is_base(x) for x in bases)):
-        families, more = (", ".join(map(repr, x)) for x in (FAMILIES, NAMES[1:]))
+    if not (known and all(x in names if isinstance(x, str) else _is_base(x) for x in bases)):
+        families, more = (", ".join(map(repr, x)) for x in ([*FAMILIES, DEEP], NAMES[1:]))
         remedy = f"must be {families}, rv.features, or a list of these, {more} and bases"
-        raise InputError("features", literal(given), f"{remedy}; for networks see rv.deep.Networks")
+        raise InputError("features", literal(given), remedy)
+    if DEEP in bases:
+        networks()  # or an error that says what is to be installed
     return own, bases
+
+
+def networks() -> Any:
+    """Networks as a base; they lie above this module, and are looked up when they are asked for."""
+    return importlib.import_module(f"retvar.{DEEP}").Networks()
 
 
 def _is_base(given: Any) -> bool:

@@ -57,26 +57,6 @@ class Contribution(NamedTuple):
 class Attribution(Shown):
     """Shares of the variance of the return from a state; they add to 1.
 
-    Attributes
-    ----------
-    state
-        Name of the state that the return starts from.
-    variance
-        Its variance; shares times this are contributions in its unit.
-    by_edge
-        Share of each edge of ``mdp.edges``; 0 for edges that are not taken.
-    noise
-        The part of each of these that is noise of the reward: the rest arises since one edge is
-        taken and not another.
-    note
-        Why there are no shares, which are then NaN; otherwise empty.
-    intervals
-        From data: lower and upper ends of the shares, ``"by_edge"`` and ``"by_state"``.
-    level
-        The level of these intervals.
-
-    Examples
-    --------
     >>> import retvar as rv
     >>> found = rv.solve(rv.domains.complex_mdp()).attribution("s1")
     >>> found.by_state.round(3)
@@ -86,13 +66,13 @@ class Attribution(Shown):
     """
 
     mdp: MDP
-    state: str
-    variance: float
-    by_edge: Array
-    noise: Array
-    note: str
-    intervals: Mapping[str, Array] = field(default_factory=dict)
-    level: float = math.nan
+    state: str  #: name of the state that the return starts from
+    variance: float  #: shares times this are contributions in its unit
+    by_edge: Array  #: share of each edge of ``mdp.edges``; 0 for edges that are not taken
+    noise: Array  #: the part of it that is noise of the reward, not from which edge is taken
+    note: str  #: why there are no shares, which are then NaN; otherwise empty
+    intervals: Mapping[str, Array] = field(default_factory=dict)  #: from data: ends, by name
+    level: float = math.nan  #: of these intervals
 
     @property
     def by_action(self) -> Array:

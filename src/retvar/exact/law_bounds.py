@@ -252,12 +252,10 @@ class Refinement:
 
     def _grid(self, m: int, before: Bounds | None = None, ratio: float = 1.0) -> Array:
         """The first grid, or one with more points where the mass is."""
-        if before is None:
-            ends = [np.clip(x, -REACH * self.start, REACH * self.start) for x in self.support]
-        else:
-            ends = list(self._ends(before, ratio))
-        least = np.maximum(1e-6 * (ends[1] - ends[0]) + 1e-9 * self.start, 1e-290)
-        low, high = np.minimum(ends[0], -least), np.maximum(ends[1], least)
+        near = np.clip(self.support, -REACH * self.start, REACH * self.start)
+        low, high = near if before is None else self._ends(before, ratio)
+        least = np.maximum(1e-6 * (high - low) + 1e-9 * self.start, 1e-290)
+        low, high = np.minimum(low, -least), np.maximum(high, least)
         if before is None:
             return grid_like(np.stack([low, high], axis=1), np.ones((low.size, 1)), low, high, m)
         z = before.points

@@ -23,7 +23,7 @@ from retvar.mdp import MDP, WeightedEdges
 from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import align, count, joined, listed, literal, plus_minus, visible
+from retvar.support.format import align, count, joined, listed, literal, plus_minus
 from retvar.support.html import MOST, Shown, page, table
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ Array = NDArray[np.float64]
 Rewards = Mapping[str, ArrayLike]
 Noise = Mapping[Any, ArrayLike]
 ROWS = 100  # states of a printed table
-TOGETHER = 1e-9  # how far below 0 rounding may take an eigenvalue of a table of correlations
 
 
 class Combination(NamedTuple):
@@ -56,24 +55,6 @@ class Combination(NamedTuple):
 class SeveralReturns(Shown):
     """Values and covariances of several returns, for each state.
 
-    Attributes
-    ----------
-    names
-        Of the rewards, in the order of all arrays.
-    states
-        Labels of the states.
-    value
-        Value of each return [reward, state].
-    covariance
-        Covariances of the returns [reward, reward, state], on the diagonal their variances. NaN
-        where the variance of one of both is infinite, or not known; see `note`.
-    varies
-        Whether a return differs from its value at all [reward, state].
-    missing
-        What a variance is that is NaN.
-
-    Examples
-    --------
     >>> import retvar as rv
     >>> mdp = rv.domains.complex_mdp()
     >>> found = rv.solve(mdp, rewards={"profit": mdp.edges.reward, "energy": [1, 2, 0, 1, 3]})
@@ -86,12 +67,12 @@ class SeveralReturns(Shown):
     array([0.352, 0.977, 0.778, 0.538, 0.297])
     """
 
-    names: tuple[str, ...]
-    states: Sequence[Any]
-    value: Array
-    covariance: Array
-    varies: Mask
-    missing: str = "infinite"
+    names: tuple[str, ...]  #: of the rewards, in the order of all arrays
+    states: Sequence[Any]  #: labels
+    value: Array  #: of each return [reward, state]
+    covariance: Array  #: [reward, reward, state]; NaN where a variance is infinite or not known
+    varies: Mask  #: whether a return differs from its value at all [reward, state]
+    missing: str = "infinite"  #: what a variance is that is NaN
 
     @property
     def variance(self) -> Array:
@@ -112,10 +93,9 @@ class SeveralReturns(Shown):
     @property
     def note(self) -> NDArray[np.str_]:
         """Why a number is missing, for each state; empty where none is."""
-        wild, still = np.isnan(self.variance), ~self.varies
+        found, names = [], np.array(self.names)
         words = f"the variance of {{}} is {self.missing}", "{} does not vary: no correlation"
-        names, found = np.array(self.names), []
-        for pair in np.stack([wild, still], axis=2).transpose(1, 2, 0):
+        for pair in np.stack([np.isnan(self.variance), ~self.varies]).transpose(2, 0, 1):
             told = zip(words, pair, strict=True)
             found.append("; ".join(x.format(joined(names[own])) for x, own in told if own.any()))
         return np.array(found)
@@ -151,9 +131,8 @@ class SeveralReturns(Shown):
         return rows
 
     def __str__(self) -> str:
-        rows = [[visible(cell) for cell in row] for row in self.table(ROWS)]
-        rest = len(self.states) + 1 - len(rows)
-        return "\n".join([*align(rows), *[f"… and {rest:,} more states"] * (rest > 0)])
+        rest = [f"… and {len(self.states) - ROWS:,} more states"] * (len(self.states) > ROWS)
+        return "\n".join([*align(self.table(ROWS)), *rest])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({listed(self.names)}; {count(len(self.states), 'state')})"
@@ -217,17 +196,17 @@ def _covariance(one: Solution, other: Solution, alike: Array) -> Array:
 
 def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:
     """A number for each edge from one for all, one an edge, R[s], R[s, a] or R[s, a, s′]."""
-    e, sizes = mdp.edges, (mdp.n_states, mdp.n_actions, mdp.n_states)
+    e, n, k = mdp.edges, mdp.n_states, mdp.n_actions
     array = arguments.floats(field, given, "an array of numbers")
     if not np.isfinite(array).all():
         raise InputError(field, "not finite", "must hold finite numbers only")
-    if array.shape in ((), e.state.shape):
-        return np.array(np.broadcast_to(array, e.state.shape))
-    if array.shape != sizes[: array.ndim] or (array.ndim == 3 and mdp.episodic):
-        remedy = f"must be one number, {e.state.size} (one an edge), or R[s], R[s, a]"
-        remedy += "" if mdp.episodic else " or R[s, a, s′]"
+    places = {(n,): (e.state,), (n, k): (e.state, e.action), (): (), e.state.shape: ()}
+    if not mdp.episodic:
+        places[n, k, n] = (e.state, e.action, e.next_state)
+    if array.shape not in places:
+        remedy = f"must be one number, {e.state.size} (one an edge), or of shape (state, action, …)"
         raise InputError(field, f"an array of shape {array.shape}", remedy)
-    return np.asarray(array[(e.state, e.action, e.next_state)[: array.ndim]])
+    return np.array(np.broadcast_to(array[places[array.shape]], e.state.shape))
 
 
 def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> tuple[Array, Array]:
@@ -248,6 +227,4 @@ def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> tuple[Array, Ar
         else:
             arguments.refuse(field, x, x < 0, "must not be negative")
             std[a] = x
-    least = np.linalg.eigvalsh(np.moveaxis(alike, -1, 0)).min(axis=1)
-    arguments.refuse("noise", least, least < -TOGETHER, "these correlations exclude each other")
     return std, alike

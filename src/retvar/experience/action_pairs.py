@@ -53,16 +53,16 @@ def by_action(experience: Experience) -> Experience:
         raise InputError("actions", experience.name, ENDLESS)
 
     def source(counts: Counts) -> Iterator[Chunk]:
-        rows = Moves()
+        given = inner(counts)
+        rows = given if isinstance(given, Moves) else Moves()
         try:
-            for chunk in inner(counts):
-                if "lam" in chunk and (chunk["lam"] != 1.0).any():
-                    raise InputError("lam", "below 1 in the data", LAM)
+            for chunk in given if rows is not given else ():
                 rows.append(chunk)
         finally:  # what came before a failure is linked, too
             if len(rows):
                 experience.acted = rows
-                linked = _linked(rows, experience, found)
+                place = "rowid" if rows is given else "retvar_n"  # in the order of appearance
+                linked = _linked(rows, place, experience, found)
                 counts.rejected += Counter({NO_NEXT_ACTION: len(rows) - len(linked)})
                 yield from linked.chunks()
 
@@ -80,8 +80,10 @@ def by_action(experience: Experience) -> Experience:
     return found
 
 
-def _linked(rows: Moves, experience: Experience, found: Experience) -> Moves:
+def _linked(rows: Moves, place: str, experience: Experience, found: Experience) -> Moves:
     """Transitions between pairs, weighted by the ratio of the next action; 1 at an end."""
+    if "lam" in rows.columns and rows.count("lam <> 1"):
+        raise InputError("lam", "below 1 in the data", LAM)
     work, table = rows.in_database()
     actions, width = int(work.one(f"SELECT max(action) FROM {table}")) + 1, found.width or 0
     if actions > MOST_ACTIONS:
@@ -90,23 +92,23 @@ def _linked(rows: Moves, experience: Experience, found: Experience) -> Moves:
     found.action_count = experience.action_count or actions
     pair, join = [*(f"state_{k}" for k in range(width - 1)), "action::DOUBLE"], ""
     if not width:
-        query = f"SELECT state, action FROM {table} GROUP BY ALL ORDER BY min(retvar_n)"
+        query = f"SELECT state, action FROM {table} GROUP BY ALL ORDER BY min({place})"
         codes = _numbered(work.all(query), experience, found)
         work.insert("CREATE OR REPLACE TABLE codes AS", codes)
         pair, join = ["code"], "JOIN codes USING (state, action)"
-    names = [name for name in ("stream", *rows.columns) if name != "action"]
+    names = [name for name in rows.columns if name != "action"]
     widths = {name: width * name.endswith("state") for name in names}
     columns = {name: [name] for name in names} | {
-        "stream": ["retvar_stream"], "state": pair,
+        "state": pair,
         "next_state": [f"CASE WHEN terminated THEN {x} ELSE lead({x}) OVER w END" for x in pair],
         "truncated": ["truncated OR NOT (terminated OR lead(terminated OR NOT truncated) OVER w)"],
     }  # fmt: skip
     if "rho" in names:
         columns["rho"] = ["CASE WHEN terminated THEN 1.0 ELSE lead(rho) OVER w END"]
     work.execute(
-        f"""CREATE OR REPLACE TABLE pairs AS SELECT * EXCLUDE (kept, n) FROM (
-        SELECT {selected(columns, widths)}, terminated OR NOT truncated AS kept, retvar_n AS n
-        FROM {table} {join} WINDOW w AS (ORDER BY retvar_stream, retvar_n)) WHERE kept ORDER BY n"""
+        f"""CREATE OR REPLACE TABLE pairs AS SELECT * EXCLUDE (kept, k) FROM (
+        SELECT {selected(columns, widths)}, terminated OR NOT truncated AS kept, t.rowid AS k
+        FROM {table} t {join} WINDOW w AS (ORDER BY t.rowid)) WHERE kept ORDER BY k"""
     )
     return Moves(work, "pairs", widths)
 

@@ -1,4 +1,4 @@
-"""Logs to moves: one query casts, a second says why a row is left out and sorts, a third links."""
+"""Logs to moves: SQL casts rows, says why one is left out, sorts where need be, and links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, selected
-from retvar.experience.roles import HOLDS, MOST_STATES, ROLES, Roles, find_roles
+from retvar.experience.roles import HOLDS, MOST_STATES, Roles, find_roles, role
 from retvar.experience.stream import ABOUT, Counts, Experience
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT, first_doubts
 from retvar.experience.tables import ABSENT, Reading, Table, open_table, paths_of, torn_lines
@@ -31,9 +31,18 @@ UNREADABLE = "{} in {:,} rows, rarely at random; {}, correct the rows, or say on
 DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
 
 
+class Check(NamedTuple):
+    """A condition under which a row cannot be used, and its column; an error, with a remedy."""
+
+    where: str
+    reason: str
+    column: str
+    remedy: str = ""
+
+
 @dataclass
 class Log:
-    """A log in a database, and how it is read: `rows` are cast, then `sorted`, then linked."""
+    """A log in a database: its rows are cast, judged, sorted where need be, and linked."""
 
     table: Table
     roles: Roles
@@ -45,19 +54,22 @@ class Log:
 
     def moves(self, counts: Counts, *, acting: bool = False) -> Moves:
         """Read all rows and link them; `counts` then says which were left out."""
+        r = self.roles
         self.work, self.counts, self.acting = self.table.work, counts, acting
-        self.width = len(self.roles.state) if self.roles.kind == "vector" else 0
+        self.width = len(r.state) if r.kind == "vector" else 0
         self.states = [f"s{k}" for k in range(max(self.width, 1))]
         self.after = [f"z{k}" for k in range(max(self.width, 1))]
-        self.keys = [name for name in ("entity", "time") if getattr(self.roles, name)]
+        self.keys = [name for name in ("entity", "time") if getattr(r, name)]
+        self.named = dict(r.named)
+        if not (acting or self.policy):
+            self.named.pop("action", None)
         self._cast()
         self._judge()
         rows = "judged" if self._in_order() else self._sort()
         good = self._count_left_out(rows)
         found = self._link(rows)
-        differ = self.work.one(f"SELECT count(*) FILTER (differs) FROM {found.in_database()[1]}")
-        self.counts.rejected += Counter({NO_NEXT: good - len(found)})
-        self.counts.unmarked_ends += Counter({MISMATCH: differ})
+        counts.rejected += Counter({NO_NEXT: good - len(found)})
+        counts.unmarked_ends += Counter({MISMATCH: found.count("differs")})
         return found
 
     def entities(self) -> list[int]:
@@ -85,8 +97,7 @@ class Log:
             start = "INSERT INTO rows" if file else f"CREATE OR REPLACE TEMP {kind} rows AS"
             columns = {"n": f"2 * (row_number() OVER () - 1 + {first})", **casts}
             columns |= {"file": f"{file}::USMALLINT"} if len(parts) > 1 else {}
-            named = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
-            self.work.execute(f"{start} SELECT {named} FROM {part}")
+            self.work.execute(f"{start} SELECT {_named(columns)} FROM {part}")
             lines = np.array(torn_lines(self.work), dtype=np.int64)
             if lines.size:
                 before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
@@ -96,34 +107,26 @@ class Log:
             first = self.work.one("SELECT count(*) FROM rows") - self.torn
 
     def _columns(self) -> dict[str, str]:
-        """SQL for each internal column, called as its role; states are s0, s1, …, next ones z0.
-
-        `named` are the columns of the log whose entries are judged.
-        """
+        """SQL for each role; states are s0, s1, …, and next ones z0."""
         r, t = self.roles, self.table
-        self.named = {name: getattr(r, name) for name in ROLES if getattr(r, name)}
-        if not (self.acting or self.policy):
-            self.named.pop("action", None)
-        self.named |= {f"other{k}": name for k, name in enumerate(r.others)}
-        columns, numbers = {"terminated": "false", "truncated": "false"}, dict[str, str]()
+        columns = {"terminated": "false", "truncated": "false"}
+        columns |= dict.fromkeys(self.after, "NULL::TINYINT")
         for name, column in self.named.items():
-            cast = HOLDS[_role(name).holds].cast
-            columns[name] = getattr(t.sql(column, r.dates), cast)
-            numbers |= {column: columns[name]} if cast in ("number", "time") else {}
-        if r.kind != "label":
-            numbers |= {name: t.sql(name).number for name in (*r.state, *r.next_state)}
+            columns[name] = getattr(t.sql(column, r.dates), HOLDS[role(name).holds].cast)
         for names, states in ((self.states, r.state), (self.after, r.next_state)):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
             simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
             columns["equal"] = f"hash({', '.join(simple)})"
+        numbers = {x: columns[name] for name, x in self.named.items() if role(name).numeric}
+        if r.kind != "label":
+            numbers |= {x: t.sql(x).number for x in (*r.state, *r.next_state)}
         self.texts = [x for x in numbers if t.kind(x) == "text"]
-        if self.texts:  # the number of the column whose text cannot be read
-            columns["unreadable"] = _case(
-                f"CASE WHEN {numbers[x]} IS NULL THEN "
-                f"NOT list_contains({ABSENT}, lower({t.sql(x).text})) END"
-                for x in self.texts
-            )
+        columns["unreadable"] = _case(
+            f"CASE WHEN {numbers[x]} IS NULL THEN "
+            f"NOT list_contains({ABSENT}, lower({t.sql(x).text})) END"
+            for x in self.texts
+        )
         return columns
 
     def _state(self, columns: list[str]) -> list[str]:
@@ -139,54 +142,53 @@ class Log:
 
     # -------------------------------------------------------------- judge
 
-    def _checks(self) -> list[tuple[str, str, str, str]]:
-        """Conditions, the most important first; a row is counted under the first that holds.
+    def _judge(self) -> None:
+        """Say of each row, as `why`, which check it fails first."""
+        self.checks, rows, ratio = self._checks(), "rows", ""
+        if self.policy is not None:
+            self._ask(self.policy)
+            rows += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
+        if self.roles.behaviour:
+            ratio = ", target / behaviour AS rho"
+        why = _case(check.where for check in self.checks)
+        self.work.execute(
+            f"CREATE OR REPLACE TEMP VIEW judged AS SELECT *, {why} AS why "
+            f"FROM (SELECT *{ratio} FROM {rows})"
+        )
 
-        Each with the reason, the column that shows it, and the remedy where it is an error.
-        """
-        r, b, named = self.roles, self.roles.behaviour, self.named
+    def _checks(self) -> list[Check]:
+        """All checks; a row is counted under the first that it fails."""
+        r, b = self.roles, self.roles.behaviour
         refused = "" if self.on_error else UNREADABLE
-        found = [("n % 2 <> 0", "wrong number of fields", r.reward, "")]
+        found = [Check("n % 2 <> 0", "wrong number of fields", r.reward)]
         for k, name in enumerate(self.texts):
             what = "time" if name == r.time else "number"
-            found.append((f"unreadable = {k}", f"{name} is no {what}", name, refused))
+            found.append(Check(f"unreadable = {k}", f"{name} is no {what}", name, refused))
         if b:
             small = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
             found += [
-                ("behaviour NOT BETWEEN 0 AND 1", "", b, PROBABILITY),
-                ("target NOT BETWEEN 0 AND 1", "", r.target or b, PROBABILITY),
-                ("target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(rho))", "", b, NEVER),
-                (f"rho > {LARGEST_RATIO!r}", small, b, ""),
+                Check("behaviour NOT BETWEEN 0 AND 1", "", b, PROBABILITY),
+                Check("target NOT BETWEEN 0 AND 1", "", r.target or b, PROBABILITY),
+                Check("target IS NOT NULL AND (behaviour = 0 OR NOT isfinite(rho))", "", b, NEVER),
+                Check(f"rho > {LARGEST_RATIO!r}", small, b),
             ]
-        for name, column in named.items():
-            holds, (least, most) = HOLDS[_role(name).holds], _role(name).bounds
-            found.append((holds.wrong.format(name), f"{column} {holds.reason}", column, ""))
+        for name, column in self.named.items():
+            holds, (least, most) = HOLDS[role(name).holds], role(name).bounds
+            found.append(Check(holds.wrong.format(name), f"{column} {holds.reason}", column))
             if least > -math.inf:
                 outside = f"{column} is not within [{least:g}, {most:g}]"
-                found.append((f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column, ""))
-        wrong = f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}"
-        if r.kind != "number":
-            wrong = f"is missing{' or not finite' * (r.kind == 'vector')}"
-        found.append((_any_null(self.states), f"state {wrong}", r.state[0], ""))
+                found.append(Check(f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column))
+        wrong = {
+            "number": f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}",
+            "vector": "is missing or not finite", "label": "is missing",
+        }[r.kind]  # fmt: skip
+        found.append(Check(_any_null(self.states), f"state {wrong}", r.state[0]))
         if r.next_state:
             lacking = f"({_any_null(self.after)}) AND NOT terminated"
-            found.append((lacking, f"next_state {wrong}", r.next_state[0], ""))
+            found.append(Check(lacking, f"next_state {wrong}", r.next_state[0]))
         if self.policy:
-            found.append(("target IS NULL", "the target policy has no probability", b, ""))
+            found.append(Check("target IS NULL", "the target policy has no probability", b))
         return found
-
-    def _judge(self) -> None:
-        """Say of each row, as `why`, which check it fails first."""
-        self.checks, source = self._checks(), "rows"
-        if self.policy is not None:
-            self._ask(self.policy)
-            source += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
-        ratio = ", target / behaviour AS rho" if self.roles.behaviour else ""
-        why = _case(where for where, *_ in self.checks)
-        self.work.execute(
-            f"CREATE OR REPLACE TEMP VIEW judged AS SELECT *, {why} AS why "
-            f"FROM (SELECT *{ratio} FROM {source})"
-        )
 
     def _ask(self, policy: TargetPolicy) -> None:
         """A table of probabilities under the target policy, which is asked once for each pair."""
@@ -213,42 +215,41 @@ class Log:
     def _count_left_out(self, rows: str) -> int:
         """Count rows that cannot be used, by reason; return the number of the others."""
         good, bad = self.work.all(f"SELECT count(*) - count(why), count(why) FROM {rows}")[0]
-        if bad:
-            found = self.work.all(
-                f"SELECT why, count(*), min(n) AS n FROM {rows} WHERE why IS NOT NULL "
-                "GROUP BY why ORDER BY n"
-            )
-            for why, times, n in found:
-                self._leave_out(self.checks[why], f"FROM {rows} WHERE why = {why}", times, n)
+        query = f"SELECT why, count(*), min(n) AS n FROM {rows} WHERE why IS NOT NULL"
+        found = self.work.all(f"{query} GROUP BY why ORDER BY n") if bad else []
+        for why, times, n in found:
+            check = self.checks[why]
+            reason = self._refuse_or_explain(check, times, n)
+            self.counts.rejected[reason] += times
+            if check.where == HOLDS["number"].wrong.format("reward") and not self.width:
+                self._count_missing_rewards(f"FROM {rows} WHERE why = {why}")
         return int(good)
 
-    def _leave_out(self, check: Any, rows: str, times: int, n: int) -> None:
-        """Count rows that are left out; refuse what is impossible or cannot be read."""
-        where, reason, column, remedy = check
-        if remedy or self.on_error == "raise":
-            field, value = self._value(column, n)
-            ways = self.table.reading.remedy(str(value))
-            ways = DATES if column == self.roles.time else ways
-            remedy = (remedy or f"{reason}; correct the row").format(reason, times, ways)
-            raise InputError(field, value, remedy)
-        if where.startswith("unreadable"):
-            reason += f", such as {self._value(column, n)[1]!r}"
-        self.counts.rejected[reason] += times
-        if reason == f"{self.roles.reward} {HOLDS['number'].reason}" and not self.width:
-            states = self.work.all(
-                f"SELECT s0, count(*) AS k {rows} GROUP BY s0 ORDER BY k DESC, min(n) "
-                f"LIMIT {MOST_NAMED}"
-            )
-            named = {None if s is None else self._name(s): k for s, k in states}
-            self.counts.missing_rewards.update(named)
-
-    def _value(self, column: str, n: int) -> tuple[str, Any]:
-        """Where a row of the log is, and what it holds."""
+    def _refuse_or_explain(self, check: Check, times: int, n: int) -> str:
+        """The reason why rows are left out; an error where they must not be."""
+        remedy = check.remedy or (
+            f"{check.reason}; correct the row" if self.on_error == "raise" else ""
+        )
+        if not (remedy or check.where.startswith("unreadable")):
+            return check.reason
         file = int(np.searchsorted(self.starts, n // 2, side="right")) - 1
         row, part = n // 2 - self.starts[file], self.table.parts[file]
-        query = f"SELECT {quoted(column)}::VARCHAR FROM {part} LIMIT 1 OFFSET {row}"
-        name = self.table.files[file] if self.table.files else self.table.name
-        return f"{name}, row {row + 1:,}: {column}", self.work.one(query)
+        query = f"SELECT {quoted(check.column)}::VARCHAR FROM {part} LIMIT 1 OFFSET {row}"
+        value = self.work.one(query)
+        if not remedy:
+            return f"{check.reason}, such as {value!r}"
+        is_time, name = check.column == self.roles.time, self.table.name
+        ways = DATES if is_time else self.table.reading.remedy(str(value))
+        field = f"{self.table.files[file] if self.table.files else name}, row {row + 1:,}"
+        remedy = remedy.format(check.reason, times, ways)
+        raise InputError(f"{field}: {check.column}", value, remedy)
+
+    def _count_missing_rewards(self, rows: str) -> None:
+        """Count missing rewards by state."""
+        order = f"ORDER BY k DESC, min(n) LIMIT {MOST_NAMED}"
+        found = self.work.all(f"SELECT s0, count(*) AS k {rows} GROUP BY s0 {order}")
+        named = {None if s is None else self._name(s): k for s, k in found}
+        self.counts.missing_rewards.update(named)
 
     # -------------------------------------------------------------- sort
 
@@ -258,14 +259,15 @@ class Log:
             self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
         if self.torn or self.policy or not self.keys:
             return not (self.torn or self.policy)
-        before = ", ".join(f"lag({key}) OVER () AS last_{key}" for key in self.keys)
         follows = "time > last_time" if self.roles.time else "entity >= last_entity"
         if len(self.keys) == 2:
             follows = f"entity > last_entity OR (entity = last_entity AND {follows})"
-        known = " AND ".join(f"{key} IS NOT NULL" for key in self.keys)
-        query = f"SELECT bool_and({known} AND coalesce({follows}, n = 0)) FROM"
+        before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in self.keys)
         return bool(
-            self.work.one(f"{query} (SELECT n, {', '.join(self.keys)}, {before} FROM rows)")
+            self.work.one(
+                f"SELECT bool_and(NOT ({_any_null(self.keys)}) AND coalesce({follows}, n = 0)) "
+                f"FROM (SELECT n, {before} FROM rows)"
+            )
         )
 
     def _sort(self) -> str:
@@ -277,17 +279,15 @@ class Log:
         self.work.execute(
             f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT * FROM judged ORDER BY {order}"
         )
+        self.work.drop("rows")
         if self.roles.time:
             self._count_duplicates()
         return "sorted"
 
     def _count_duplicates(self) -> None:
         """Remove rows that equal another of their entity and time; count ties in time."""
-        same, after = (
-            " AND ".join(f"{key} = {ahead}({key}) OVER ()" for key in self.keys)
-            for ahead in ("lag", "lead")
-        )
-        tied = f"SELECT *, {same} AS tied, {after} AS next FROM sorted"
+        same = " AND ".join(f"{key} = {{0}}({key}) OVER ()" for key in self.keys)
+        tied = f"SELECT *, {same.format('lag')} AS tied, {same.format('lead')} AS next FROM sorted"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE again AS SELECT n FROM ({tied})
             WHERE (tied OR next) AND why IS NULL
@@ -310,76 +310,81 @@ class Log:
         pairs, whose action counts.
         """
         r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
-        codes: dict[str, str] = {}
-        if r.kind == "label":
-            codes |= self._numbered(rows, self.labels, r.state, "s0", *["z0"] * bool(r.next_state))
-        if self.acting:
-            codes |= self._numbered(rows, self.actions, [r.action], "action")
-        coded = f"REPLACE ({', '.join(f'{sql} AS {name}' for name, sql in codes.items())})"
-        unknown = "" if r.next_state else "".join(f", NULL AS {z}" for z in self.after)
+        codes, columns = self._codes(rows), self._moved(pairs)
+        coded = f"* REPLACE ({_named(codes)})" if codes else "*"
         near = [name for name in ("entity", "episode") if getattr(r, name)]
-        near += ["file"] * (not (r.entity or r.time) and len(self.table.parts) > 1)
-        same = " AND ".join(f"lead({x}) OVER () = {x}" for x in near)
-        same = same or "lead(n) OVER () IS NOT NULL"
-        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs if r.next_state)
+        near += ["file"] * (not self.keys and len(self.table.parts) > 1)
+        same = (
+            " AND ".join(f"lead({x}) OVER () = {x}" for x in near) or "lead(n) OVER () IS NOT NULL"
+        )
+        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
         follows = "CASE WHEN same AND NOT truncated THEN lead({}) OVER () END"
-        after = [f"coalesce({z}, {follows.format(s)}) AS {z}" for s, z in pairs]
-        gone = f"NOT terminated AND ({_any_null(self.after)})"
-        over = "truncated OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
-        others = [name for name in self.named if name.startswith("other")]
-        columns = {
-            "state": self.states, "reward": ["reward", *others],
-            "next_state": [f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END"
-                           for s, z in pairs],
-            "terminated": ["terminated"], "truncated": [over],
-        }  # fmt: skip
-        columns |= {name: [name] for name in ("rho", "gamma", "lam") if getattr(r, name)}
-        columns |= {"rho": ["rho"]} if r.behaviour else {}
-        columns |= {"action": ["action"]} if self.acting else {}
+        after = {z: f"coalesce({z}, {follows.format(s)})" for s, z in pairs}
         widths = {name: self.width * name.endswith("state") for name in columns}
-        widths["reward"] = len(others) + 1 if others else 0
+        widths["reward"] = len(r.others) + 1 if r.others else 0
         name = "acting_moves" if self.acting else "moves"
         self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
-            coded AS (SELECT * {coded * bool(codes)}{unknown} FROM {rows}
-                      {"WHERE time IS NOT NULL" * bool(r.time)}),
+            coded AS (SELECT {coded} FROM {rows} {"WHERE time IS NOT NULL" * bool(r.time)}),
             ahead AS (SELECT *, coalesce({same}, false) AS same,
-                      coalesce({differ or "false"}, false) AS differ FROM coded),
-            linked AS (SELECT * REPLACE ({", ".join(after)}) FROM ahead),
-            kept AS (SELECT *, {gone} AND NOT {self.acting} AS dropped FROM linked),
+                      coalesce({differ}, false) AS differ FROM coded),
+            linked AS (SELECT * REPLACE ({_named(after)}) FROM ahead),
+            kept AS (SELECT *, NOT terminated AND ({_any_null(self.after)})
+                     AND NOT {self.acting} AS dropped FROM linked),
             marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
                        AS lost_next FROM kept)
             SELECT {selected(columns, widths)},
             differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
             FROM marked WHERE why IS NULL AND NOT dropped"""
         )
-        self.work.execute("DROP TABLE IF EXISTS sorted")
+        self.work.drop("rows", "sorted")
         return Moves(self.work, name, widths)
 
-    def _numbered(
-        self, rows: str, labels: list[Any], given: list[str], *names: str
-    ) -> dict[str, str]:
-        """SQL for labels as numbers, in the order of their appearance.
+    def _moved(self, pairs: list[tuple[str, str]]) -> dict[str, list[str]]:
+        """SQL for each column of the moves."""
+        r = self.roles
+        columns = {
+            "state": self.states,
+            "reward": ["reward", *(f"other{k}" for k in range(len(r.others)))],
+            "next_state": [
+                f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END" for s, z in pairs
+            ],
+            "terminated": ["terminated"],
+            "truncated": [
+                "truncated OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
+            ],
+        }
+        extra = {"rho": r.rho or r.behaviour, "gamma": r.gamma, "lam": r.lam, "action": self.acting}
+        return columns | {name: [name] for name, there in extra.items() if there}
 
-        They are those in a column and, of rows that are no end, in the next. `labels` of an earlier
-        log keep their numbers; new ones are added.
-        """
-        query = f"SELECT {names[0]} AS x, n AS k FROM {rows}"
-        if len(names) > 1:
-            query += f" UNION ALL SELECT {names[1]}, n + 1 FROM {rows} WHERE terminated IS NOT true"
+    def _codes(self, rows: str) -> dict[str, str]:
+        """SQL for labels, as their numbers in the order of their appearance."""
+        r, codes = self.roles, dict[str, str]()
+        if r.kind == "label":
+            query = f"SELECT s0 AS x, n AS k FROM {rows}"
+            if r.next_state:  # those of rows that are no end
+                query += f" UNION ALL SELECT z0, n + 1 FROM {rows} WHERE terminated IS NOT true"
+            self._number("s0", query, self.labels, r.state)
+            codes |= {x: f"enum_code(TRY_CAST({x} AS enum_s0))::INTEGER" for x in ("s0", "z0")}
+        if self.acting:
+            query = f"SELECT action AS x, n AS k FROM {rows}"
+            self._number("action", query, self.actions, [r.action])
+            codes["action"] = "enum_code(TRY_CAST(action AS enum_action))::INTEGER"
+        return codes
+
+    def _number(self, name: str, query: str, labels: list[Any], columns: list[str]) -> None:
+        """Make a type of the labels x at k. `labels` of an earlier log keep their numbers."""
         query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
         found = {label: f"{BETWEEN}{k}" for k, label in enumerate(labels)}
-        found |= {self._label(x, given): x for (x,) in self.work.all(query)}
+        found |= {self._label(x, columns): x for (x,) in self.work.all(query)}
         if len(found) > MOST_STATES:
             remedy = "too many to be states; name columns of numbers as observations"
             raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
-        labels[:], kind = found, f"enum_{names[0]}"
+        labels[:] = found
         texts = {"x": np.array([*found.values()], dtype=object)}
-        self.work.insert(
-            f"DROP TYPE IF EXISTS {kind}; CREATE OR REPLACE TEMP TABLE texts AS", texts
-        )
-        self.work.execute(f"CREATE TYPE {kind} AS ENUM (SELECT x FROM texts)")
-        return {name: f"enum_code(TRY_CAST({name} AS {kind}))::INTEGER" for name in names}
+        drop = f"DROP TYPE IF EXISTS enum_{name}"
+        self.work.insert(f"{drop}; CREATE OR REPLACE TEMP TABLE texts AS", texts)
+        self.work.execute(f"CREATE TYPE enum_{name} AS ENUM (SELECT x FROM texts)")
 
     def _label(self, text: Any, columns: list[str]) -> Any:
         """The label that a text in the database stands for; of several columns, a tuple."""
@@ -395,8 +400,8 @@ class Log:
         return self._label(state, self.roles.state) if self.roles.kind == "label" else state
 
 
-def _role(name: str) -> Any:
-    return ROLES.get(name, ROLES["reward"])  # others are rewards, too
+def _named(columns: dict[str, str]) -> str:
+    return ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
 
 
 def _any_null(names: list[str]) -> str:
@@ -406,7 +411,7 @@ def _any_null(names: list[str]) -> str:
 def _case(conditions: Iterable[str]) -> str:
     """SQL for the number of the first condition that holds."""
     cases = " ".join(f"WHEN {where} THEN {k}" for k, where in enumerate(conditions))
-    return f"(CASE {cases} END)::UTINYINT"
+    return f"(CASE {cases} END)::UTINYINT" if cases else "NULL"
 
 
 # ------------------------------------------------------------------ what users call

@@ -71,6 +71,12 @@ class Workspace:
         """The one value that a query gives."""
         return self.execute(query).fetchone()[0]
 
+    def drop(self, *names: str) -> None:
+        """Drop tables that are there; views stay."""
+        query = "SELECT table_name FROM duckdb_tables()"
+        for name in {name for (name,) in self.all(query)} & {*names}:
+            self.execute(f"DROP TABLE {name}")
+
     def insert(self, start: str, columns: dict[str, NDArray[Any]], select: str = "*") -> None:
         """Run ``start SELECT select FROM columns``."""
         self.db.register("retvar_new", columns)

@@ -49,6 +49,11 @@ class Role(NamedTuple):
     found: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)
 
+    @property
+    def numeric(self) -> bool:
+        """Whether text that is no number is wrong there."""
+        return self.holds in ("number", "probability", "time")
+
 
 ROLES = {  # in the order in which their entries are judged
     "reward": Role("number", "", (-LARGEST_REWARD, LARGEST_REWARD)),
@@ -61,6 +66,11 @@ ROLES = {  # in the order in which their entries are judged
 }  # fmt: skip
 
 
+def role(name: str) -> Role:
+    """What a column holds; other rewards are rewards, too."""
+    return ROLES.get(name, ROLES["reward"])
+
+
 class Roles(SimpleNamespace):
     """The column of each role, or None; of `state` and `next_state`, a list of columns.
 
@@ -69,10 +79,15 @@ class Roles(SimpleNamespace):
     """
 
     @property
+    def named(self) -> dict[str, str]:
+        """Columns by role, in the order in which they are judged, without states."""
+        found = {name: getattr(self, name) for name in ROLES if getattr(self, name)}
+        return found | {f"other{k}": name for k, name in enumerate(self.others)}
+
+    @property
     def used(self) -> list[str]:
         """All columns with a role."""
-        roles = filter(None, (getattr(self, role) for role in ROLES))
-        return [*roles, *self.others, *self.state, *self.next_state]
+        return [*self.named.values(), *self.state, *self.next_state]
 
 
 def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
@@ -97,7 +112,7 @@ def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
         raise InputError("terminated", "missing", f"{remedy} never do; {_names(table)}")
     several = _find_states(table, roles, given["state"], given["next_state"])
     _refuse_conflicts(roles, policy)
-    numbers = [name for name, role in ROLES.items() if role.holds in ("number", "probability")]
+    numbers = [name for name, role in ROLES.items() if role.numeric and name != "time"]
     unused = [name for name in numbers if name in table.types and not getattr(roles, name)]
     if unused:
         log.warning("columns not used, since not named: %s", listed(unused))

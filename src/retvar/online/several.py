@@ -47,7 +47,7 @@ class CovarianceNode:
 class SeveralEstimator:
     """Learns several returns from transitions with several rewards: ``online(…, rewards=2)``.
 
-    Values, means, variances and standard deviations are [reward] of a state, or [reward, state] of
+    Values, variances and standard deviations are [reward] of a state, or [reward, state] of
     all states; covariances and correlations are tables [reward, reward] or [reward, reward, state].
 
     >>> import retvar as rv
@@ -130,10 +130,6 @@ class SeveralEstimator:
     std = partialmethod(_of, "std")
     covariance = partialmethod(_of, "covariance")
     correlation = partialmethod(_of, "correlation")
-
-    def mean(self, state: Any = None) -> Array:
-        """Mean of each λ-return: the mean node's of a centred learner, otherwise the value."""
-        return np.array([each.mean(state) for each in self.each])
 
     def combine(self, weights: Mapping[str, float], states: Any = None) -> Combination:
         """Mean and variance of a weighted sum of the returns, of a column of states or of all."""

@@ -16,17 +16,7 @@ from scipy.special import erf
 
 from retvar.plots import style
 from retvar.plots.panels import largest_magnitude, value_range
-from retvar.plots.style import (
-    BLUE,
-    INK,
-    LIGHT_BLUE,
-    NAVY,
-    ORANGE,
-    Array,
-    Figure,
-    Flags,
-    shown,
-)
+from retvar.plots.style import BLUE, INK, LIGHT_BLUE, NAVY, ORANGE, Array, Figure, Flags, shown
 from retvar.support.errors import InputError
 from retvar.support.format import count, listed, short_number
 
@@ -124,7 +114,8 @@ def _setting_text(setting: Any) -> str:
 def interval_name(data: xarray.Dataset) -> str:
     """The name of the intervals of a dataset."""
     percent = short_number(round(100 * float(data.attrs.get("level", np.nan)), 6))
-    return f"{percent}% interval" if "level" in data.attrs else "interval"
+    usual = f"{percent}% interval" if "level" in data.attrs else "interval"
+    return str(data.attrs.get("intervals", usual))
 
 
 class Samples(NamedTuple):
@@ -258,8 +249,7 @@ def calibration(data: xarray.Dataset) -> Figure:
     share, least = [found.within(x).mean() for x in k], 1 - 1 / np.maximum(k, 1) ** 2
     dots: Any = {"marker": "o", "ms": 4.5, "mec": "white", "mew": 0.6, "markevery": [40, 80, 120]}
     seen = in_costs(data, "observed returns")
-    words = f"{seen}{found.left_out}"
-    right.plot(k, share, color=BLUE, lw=2, zorder=4, **dots, label=words)
+    right.plot(k, share, color=BLUE, lw=2, zorder=4, **dots, label=f"{seen}{found.left_out}")
     words = in_costs(data, "a normal distribution, for reference only: returns need not be normal")
     right.plot(k, erf(k / math.sqrt(2)), **REFERENCE, zorder=3, label=words)
     few: Any = {"fc": style.SHADE, "ec": "#d5d5d5", "lw": 0.6, "zorder": 0}
