@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, selected
-from retvar.experience.roles import HOLDS, MOST_STATES, Roles, find_roles, role
+from retvar.experience.roles import MOST_STATES, Roles, find_roles, role_of
 from retvar.experience.stream import ABOUT, Counts, Experience
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT, first_doubts
 from retvar.experience.tables import ABSENT, Reading, Table, open_table, paths_of, torn_lines
@@ -112,18 +112,18 @@ class Log:
         columns = {"terminated": "false", "truncated": "false"}
         columns |= dict.fromkeys(self.after, "NULL::TINYINT")
         for name, column in self.named.items():
-            columns[name] = getattr(t.sql(column, r.dates), HOLDS[role(name).holds].cast)
+            columns[name] = getattr(t.sql(column, r.dates), role_of(name).cast)
         for names, states in ((self.states, r.state), (self.after, r.next_state)):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
             simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
             columns["equal"] = f"hash({', '.join(simple)})"
-        numbers = {x: columns[name] for name, x in self.named.items() if role(name).numeric}
+        numbers = [x for name, x in self.named.items() if role_of(name).numeric]
         if r.kind != "label":
-            numbers |= {x: t.sql(x).number for x in (*r.state, *r.next_state)}
-        self.texts = [x for x in numbers if t.kind(x) == "text"]
+            numbers += [*r.state, *r.next_state]
+        self.texts = [x for x in dict.fromkeys(numbers) if t.kind(x) == "text"]
         columns["unreadable"] = _case(
-            f"CASE WHEN {numbers[x]} IS NULL THEN "
+            f"CASE WHEN {t.sql(x).number if x != r.time else columns['time']} IS NULL THEN "
             f"NOT list_contains({ABSENT}, lower({t.sql(x).text})) END"
             for x in self.texts
         )
@@ -173,8 +173,8 @@ class Log:
                 Check(f"rho > {LARGEST_RATIO!r}", small, b),
             ]
         for name, column in self.named.items():
-            holds, (least, most) = HOLDS[role(name).holds], role(name).bounds
-            found.append(Check(holds.wrong.format(name), f"{column} {holds.reason}", column))
+            least, most = role_of(name).bounds
+            found.append(Check(f"{name} IS NULL", f"{column} {role_of(name).wrong}", column))
             if least > -math.inf:
                 outside = f"{column} is not within [{least:g}, {most:g}]"
                 found.append(Check(f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column))
@@ -221,7 +221,7 @@ class Log:
             check = self.checks[why]
             reason = self._refuse_or_explain(check, times, n)
             self.counts.rejected[reason] += times
-            if check.where == HOLDS["number"].wrong.format("reward") and not self.width:
+            if check.where == "reward IS NULL" and not self.width:
                 self._count_missing_rewards(f"FROM {rows} WHERE why = {why}")
         return int(good)
 
@@ -532,7 +532,6 @@ def from_table(
     found.fixed_states, found.force = is_integer(states), flag("force", force)
     found.cost = "" if roles.others else cost or ""
     found.rewards = (roles.reward, *roles.others) if roles.others else ()
-    found.discount_columns = {name: given[name] for name in ("gamma", "lam") if given[name]}
     found.counts.suspicions = first_doubts(table, roles)
     if grows:
         found.grown = partial(grows.grown, seen, given)
