@@ -97,7 +97,7 @@ class Log:
             start = "INSERT INTO rows" if file else f"CREATE OR REPLACE TEMP {kind} rows AS"
             columns = {"n": f"2 * (row_number() OVER () - 1 + {first})", **casts}
             columns |= {"file": f"{file}::USMALLINT"} if len(parts) > 1 else {}
-            self.work.execute(f"{start} SELECT {_named(columns)} FROM {part}")
+            self.work.in_turn(f"{start} SELECT {_named(columns)} FROM {part}")
             lines = np.array(torn_lines(self.work), dtype=np.int64)
             if lines.size:
                 before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
@@ -255,20 +255,20 @@ class Log:
 
     def _in_order(self) -> bool:
         """Whether rows come entity by entity, and by times that differ; count entities."""
-        if self.roles.entity:
-            self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
-        if self.torn or self.policy or not self.keys:
+        if not self.keys:
             return not (self.torn or self.policy)
-        follows = "time > last_time" if self.roles.time else "entity >= last_entity"
-        if len(self.keys) == 2:
-            follows = f"entity > last_entity OR (entity = last_entity AND {follows})"
-        before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in self.keys)
-        return bool(
-            self.work.one(
-                f"SELECT bool_and(NOT ({_any_null(self.keys)}) AND coalesce({follows}, n = 0)) "
-                f"FROM (SELECT n, {before} FROM rows)"
-            )
-        )
+        before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in ["n", *self.keys])
+        apart = "entity <> last_entity" if self.roles.entity else "false"
+        later = "time > last_time" if self.roles.time else "true"
+        changes, in_order = self.work.all(
+            f"SELECT count(*) FILTER ({apart}), bool_and(NOT ({_any_null(self.keys)}) "
+            f"AND coalesce({apart} OR {later}, n = 0)) FROM (SELECT {before} FROM rows)"
+        )[0]
+        if self.roles.entity:
+            entities = self.work.one("SELECT count(DISTINCT entity) FROM rows")
+            self.counts.entities += entities
+            in_order = in_order and changes == entities - 1
+        return bool(in_order and not (self.torn or self.policy))
 
     def _sort(self) -> str:
         """A table of the rows by entity and time; without duplicates."""
@@ -323,7 +323,7 @@ class Log:
         widths = {name: self.width * name.endswith("state") for name in columns}
         widths["reward"] = len(r.others) + 1 if r.others else 0
         name = "acting_moves" if self.acting else "moves"
-        self.work.execute(
+        self.work.in_turn(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
             coded AS (SELECT {coded} FROM {rows} {"WHERE time IS NOT NULL" * bool(r.time)}),
             ahead AS (SELECT *, coalesce({same}, false) AS same,
