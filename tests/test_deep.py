@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 
 import numpy as np
@@ -283,7 +284,10 @@ def test_calibration_and_check_can_fail(critic):
     narrow = copy.deepcopy(critic)
     members = critic.module.members
     narrow.module.members = lambda x: (members(x)[0], 0.25 * members(x)[1])
+    narrow.about = dataclasses.replace(narrow.about, held_out=0)
+    assert "uncalibrated" in repr(narrow)
     assert narrow.calibration(fresh()).within(2) < 0.75
+    assert "uncalibrated" not in repr(narrow)
     assert rv.check(narrow, fresh()).disagrees
     with pytest.raises(InputError, match=r"found = int: must be an estimate"):
         rv.check(3, fresh())

@@ -162,6 +162,7 @@ def test_a_critic_of_a_policy_that_stays_agrees_with_roll_outs():
     assert abs(beside.critic.value(START) / sample.returns.mean() - 1) < 0.05
     assert abs(beside.critic.std(START) / sample.returns.std() - 1) < 0.25
     assert 0.85 < beside.calibration.ratio < 1.15
+    assert beside.critic.about.held_out == beside.calibration.observed.size > 0
     assert 0.9 < beside.calibration.within(2) < 0.99
 
 

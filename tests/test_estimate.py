@@ -548,6 +548,19 @@ def test_steps_before_an_environment_failed_are_learned(n):
         assert_same_estimates(caught.value.estimate, rv.estimate(lake(n, seed=3), gamma=0.9))
 
 
+def test_ctrl_c_during_a_fit_keeps_what_was_read(monkeypatch, tmp_path):
+    """All of it can be saved without the fit."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("retvar.estimation.observations.Stack", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        rv.estimate(from_gymnasium("CartPole-v1", steps=900), gamma=0.9)
+    caught.value.estimate.save(tmp_path / "fit.safetensors")
+    assert rv.load(tmp_path / "fit.safetensors").steps == 900
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RuntimeError])
 def test_an_interruption_carries_the_estimate_so_far(kind):
     """Raised from progress after two chunks: an estimate over those two, to the bit."""

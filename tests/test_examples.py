@@ -52,6 +52,13 @@ def test_an_off_policy_log_gives_the_answer_for_the_target(capsys):
     assert "effective sample size" in output
 
 
+def test_a_regressor_takes_part_in_a_stack(capsys):
+    output = run("regressor_base", capsys, 6_000)
+    assert re.search(r"tiles \d+%, waves \d+%, neighbours \d+%, Trees \(4\) \d+%", output)
+    far, near = (float(x) for x in re.findall(r"(-?[\d.]+) ±", output))
+    assert near > far + 4
+
+
 def test_an_interrupted_stream_continues_with_the_same_bits(capsys):
     output = run("robot_stream", capsys, 3_000)
     assert "failed after 3,000 transitions, which are kept" in output

@@ -276,6 +276,8 @@ def _save(found: Estimate, out: Path, resume: Path | None, unfinished: bool = Fa
     earlier = path.exists() and not (resume and path.samefile(estimator_file(resume)))
     path = out / f"unfinished-{ESTIMATOR}" if unfinished and earlier else path
     found.save(path)
+    if unfinished:
+        print_note(f"The estimator is saved: {path}; Ctrl-C leaves the estimates out")
     write_data(found.data, path)
     return path
 

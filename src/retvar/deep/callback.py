@@ -85,7 +85,7 @@ class SpreadCallback(BaseCallback):
     >>> model = PPO("MlpPolicy", "CartPole-v1", n_steps=512, seed=0, device="cpu")
     >>> _ = model.learn(1_024, callback=beside)
     >>> beside.critic
-    <deep critic: direct, 1,024 transitions>
+    <deep critic: direct, 1,024 transitions, uncalibrated>
     >>> 5 < beside.critic.value([0.0, 0.0, 0.0, 0.0]) < 40
     True
     """
@@ -225,9 +225,11 @@ class SpreadCallback(BaseCallback):
             log.warning("%s: %s; the networks begin anew", self._source, error)
             self._fitting = None
             return False
+        held_out = 0 if self.calibration is None else self.calibration.observed.size
         found = self._asked = make_critic(  # knows what is encoded
             self._fitting, columns, self.description, None, source=self._source,
             policy=f"{type(self.model).__name__} (exploring, in training)", episodes=self.episodes,
+            held_out=held_out,
         )  # fmt: skip
         self._critic = Critic(found.module, self.description, found.about, self.encoder)
         return True

@@ -63,6 +63,7 @@ class About:
     sweeps: int = 0
     error_share: float = math.nan  #: share of the spread that is error of the value
     error_share_noise: float = 0.0  #: its standard error
+    held_out: int = 0  #: returns that it had not seen, with which it was compared
     deterministic: bool | None = None  #: whether repeated roll-outs were equal; None: not tried
     low: Any = field(default=(), repr=False)  #: smallest number of observations, or of their codes
     high: Any = field(default=(), repr=False)  #: likewise the largest
@@ -129,7 +130,7 @@ class Critic(OwnDiscounts):
     >>> cart = rv.experience.from_gymnasium("CartPole-v1", steps=4_000, seed=1)
     >>> critic = rv.deep.fit(cart, gamma=0.9, members=2, sweeps=6, batches=40, batch_size=256)
     >>> critic
-    <deep critic: direct, 4,000 transitions>
+    <deep critic: direct, 4,000 transitions, uncalibrated>
     >>> critic.value([0.0, 0.0, 0.0, 0.0]) > critic.value([0.0, 0.0, 0.2, 1.0])
     True
     >>> critic.interval([[0.0, 0.0, 0.0, 0.0]], "std")[0].shape
@@ -236,7 +237,9 @@ class Critic(OwnDiscounts):
     def calibration(self, fresh: Experience) -> Calibration:
         """Compare with returns of fresh experience of the same policy, on-policy."""
         data, names = check(self, fresh).data, ("predicted", "predicted_std", "observed")
-        return Calibration(*(np.asarray(data.get(name, np.zeros(0))) for name in names))
+        found = Calibration(*(np.asarray(data.get(name, np.zeros(0))) for name in names))
+        self.about = replace(self.about, held_out=found.observed.size)
+        return found
 
     def repeat(
         self,
@@ -274,7 +277,8 @@ class Critic(OwnDiscounts):
         return self.about.deterministic
 
     def __repr__(self) -> str:
-        return f"<deep critic: {self.description.method}, {count(self.steps, 'transition')}>"
+        label = "" if self.about.held_out else ", uncalibrated"
+        return f"<deep critic: {self.description.method}, {count(self.steps, 'transition')}{label}>"
 
     def save(self, path: str | Path) -> None:
         """Write it to a safetensors file, which cannot run code; an encoder is not in it."""

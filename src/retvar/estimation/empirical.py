@@ -140,7 +140,7 @@ class LawEstimate(Answers):
     @property
     def notes(self) -> list[str]:
         """Whether observed returns contradict the law of a state."""
-        if self._found.estimator.off_policy or self.law.state is None:
+        if self._found.estimator.sums.weighted or self.law.state is None:
             return []
         returns = self._found.return_intervals.by_state.of(self.law.state)
         for share in (0.1, 0.5, 0.9) if returns.size >= FEWEST else ():
@@ -256,7 +256,7 @@ class Empirical:
     @cached_property
     def _solutions(self) -> tuple[Solution, list[Solution]]:
         """The solution for attributions, and those of some draws."""
-        rows = self._grouped(math.inf, actions=True)
+        rows = self._rows(self._sums(actions=True), actions=True)
         solution = self._solved(rows)
         return solution, list(_draws(solution, rows, FEWEST_DRAWS))
 
@@ -284,11 +284,12 @@ class Empirical:
         Where even bins are too many, three rewards stand for those of each pair of states, with the
         first five moments of normal noise.
         """
-        pairs = self._grouped(math.inf)
+        pairs = self._rows(self._sums())
         within = math.sqrt(np.average(pairs.reward_std**2, weights=pairs.weight))
         for part in BINS if within > 0 else ():
-            rows = self._grouped(part * within, most=MOST_EDGES)
-            if rows.state.size <= MOST_EDGES:
+            sums = self._sums(part * within)
+            if len(sums) <= MOST_EDGES:
+                rows = self._rows(sums)
                 return rows._replace(reward_std=0.0 * rows.reward)
         if not within:
             return pairs
@@ -298,40 +299,37 @@ class Empirical:
         reward, weight, squares = many.reward + step, share * many.weight, share * many.squares
         return many._replace(reward=reward, reward_std=0 * step, weight=weight, squares=squares)
 
-    def _grouped(self, width: float, actions: bool = False, most: float = math.inf) -> Rows:
-        """Rows that are alike, rewards within `width` together; stops at more than `most`.
+    def _sums(self, width: float = math.inf, actions: bool = False) -> Sums:
+        """Sums over rows with equal actions, or rewards within `width`, of which not too many."""
+        estimator, sums = self.estimator, Sums()
+        end, origin = estimator.solution.value.size, float(np.median(estimator.sums.centre))
+        for chunk in (self._with_actions if actions else estimator.moves).chunks():
+            rows = estimator._rows(chunk)
+            after = np.where(rows["terminated"], end, rows["next_state"])
+            place = np.clip(np.rint((rows["reward"] - origin) / width), -FARTHEST, FARTHEST)
+            kind = chunk.get("action", 0) if actions else place
+            given = {name: rows[name] for name in ("state", "reward", "gamma", "lam")}
+            sums.add(next_state=kind * (end + 1) + after, rho=rows.get("rho", 1.0), **given)
+            if len(sums) > MOST_EDGES and width < math.inf:
+                break
+        return sums
+
+    def _rows(self, sums: Sums, actions: bool = False) -> Rows:
+        """The rows of these sums, by state and action.
 
         States without an estimate end, as in least squares: there follows the mean of the others.
         """
-        estimator, sums, fit = self.estimator, Sums(), self.estimator.solution
-        codes, origin = fit.value.size + 1, float(np.median(estimator.sums.centre))
-        moves, taken = estimator.moves, 1
-        if actions:
-            moves = self._with_actions
-            acting = moves.chunks() if "action" in moves.columns else ()
-            taken += max((int(chunk["action"].max()) for chunk in acting), default=0)
-        for chunk in moves.chunks():
-            rows = estimator._rows(chunk)
-            after = np.where(rows["terminated"], codes - 1, rows["next_state"])
-            action = chunk["action"] if taken > 1 else 0
-            place = np.clip(np.rint((rows["reward"] - origin) / width), -FARTHEST, FARTHEST)
-            given = {name: rows[name] for name in ("state", "reward", "gamma", "lam")}
-            given["rho"] = rows.get("rho", 1.0)
-            sums.add(next_state=(place * taken + action) * codes + after, **given)
-            if len(sums) > most:
-                break
-        w, gamma = sums.moment(1, 0), sums.discount
+        fit, w, gamma = self.estimator.solution, sums.moment(1, 0), sums.discount
         mean, square = (sums.moment(1, b) / np.where(w > 0, w, 1.0) for b in (1, 2))
         lam = np.divide(sums.trace_discount, gamma, out=np.ones_like(gamma), where=gamma > 0)
-        after, action = sums.next_state % codes, sums.next_state // codes % taken
-        std = np.sqrt(np.maximum(square - mean**2, 0.0))
-        after = np.where(after == codes - 1, END, after)
-        reward, known = sums.centre + mean, np.isfinite(fit.value)
-        found = (sums.state, action, after, gamma, lam, reward, std, w, sums.moment(2, 0))
-        holes = np.flatnonzero(~known)
+        kind, after = np.divmod(sums.next_state, fit.value.size + 1)
+        after = np.where(after == fit.value.size, END, after)
+        reward, std = sums.centre + mean, np.sqrt(np.maximum(square - mean**2, 0.0))
+        found = (sums.state, kind * actions, after, gamma, lam, reward, std, w, sums.moment(2, 0))
+        known = np.isfinite(fit.value)
+        holes, kept = np.flatnonzero(~known), (w > 0) & known[sums.state]
         others = np.average(fit.value[known], weights=fit.visits[known]) if known.any() else 0.0
         own = (holes, *np.outer([0, END, 0, 1, others, 0, 1, 1], np.ones(holes.size)))
-        kept = (w > 0) & known[sums.state]
         whole = [np.append(x[kept], y.astype(x.dtype)) for x, y in zip(found, own, strict=True)]
         return Rows._make(whole).of(np.lexsort((whole[1], whole[0])))
 

@@ -69,8 +69,9 @@ class Estimate(Shown):
     @property
     def monitor(self) -> Monitor:
         """Visits, and observed returns with the values that were found: a second reading."""
-        moves, self._unmonitored = self._unmonitored, Moves()
-        self._monitor.read(self.estimator, moves)
+        with uninterrupted():
+            moves, self._unmonitored = self._unmonitored, Moves()
+            self._monitor.read(self.estimator, moves)
         return self._monitor
 
     @property
@@ -239,8 +240,8 @@ class Estimate(Shown):
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
         rows, counts = arguments.integer("rows", rows, 0), self.experience.counts
-        told, table = results.describe_data(self.data, counts), results.table(self.data, rows)
-        return f"{told}\n\n{table}"
+        told = results.describe_data(self.data, counts)
+        return f"{told}\n\n{results.table_rows(self.data, rows)}"
 
     def __repr__(self) -> str:
         done = count(self.estimator.steps, "transition")
@@ -466,8 +467,12 @@ def estimate(
         from retvar.estimation.cluster import learn_on_cluster
 
         learn_on_cluster(found, cluster, workers, progress)
-    for each in found.warnings:
-        log.warning("%s: %s", experience.name, each)
+    try:
+        for each in found.warnings:  # which need the fit
+            log.warning("%s: %s", experience.name, each)
+    except KeyboardInterrupt as error:
+        error.estimate = found  # type: ignore[attr-defined]
+        raise
     return found
 
 

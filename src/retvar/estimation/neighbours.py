@@ -217,9 +217,12 @@ class Neighbours:
         df, kurtosis = np.maximum(df, 1.0), np.maximum(kurtosis, self._typical_kurtosis)
         logs = np.log(np.maximum(variances, max(self._floor, TINY)))
         chosen = _unbent(logs[:, : len(choice)], np.sqrt((kurtosis - 1.0) / df))
-        variance, df = variances[every, chosen], df[every, chosen]
-        change = logs[every, chosen] - logs[every, chosen + len(choice)]
-        error = np.sqrt((kurtosis[every, chosen] - 1.0) / (4.0 * df) + (0.5 * change) ** 2)
+        variance, narrow = variances[every, chosen], df[every, chosen + len(choice)]
+        df = df[every, chosen]
+        change = (logs[every, chosen] - logs[every, chosen + len(choice)]) ** 2
+        peaked = kurtosis[every, chosen] - 1.0
+        by_chance = peaked * (1.0 / narrow - 1.0 / df)
+        error = np.sqrt(peaked / (4.0 * df) + 0.25 * np.maximum(change - by_chance, 0.0))
         still = variance <= self._floor
         error[still] = np.nan  # how sure that is, is not known
         note = np.where(still, NOTHING_VARIED, "")

@@ -109,7 +109,7 @@ class Answers(Shown):
         ]
         table = [["state", *rows]]
         for s, numbers in enumerate(np.transpose(columns)[:ROWS]):
-            table.append([visible(self.law.mdp.state_name(s)), *(f"{x:.4g}" for x in numbers)])
+            table.append([self.law.mdp.state_name(s), *(f"{x:.4g}" for x in numbers)])
         rest = [f"… and {len(self) - ROWS:,} more states"] * (len(self) > ROWS)
         return "\n".join([*align(table), *rest, *self.notes])
 

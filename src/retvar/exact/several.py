@@ -23,7 +23,7 @@ from retvar.mdp import MDP, WeightedEdges
 from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import align, count, joined, listed, literal, plus_minus, visible
+from retvar.support.format import align, count, joined, listed, literal, plus_minus
 from retvar.support.html import MOST, Shown, page, table
 
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ class SeveralReturns(Shown):
         return rows
 
     def __str__(self) -> str:
-        rows = [[visible(cell) for cell in row] for row in self.table(ROWS)]
-        rest = len(self.states) + 1 - len(rows)
-        return "\n".join([*align(rows), *[f"… and {rest:,} more states"] * (rest > 0)])
+        rest = [f"… and {len(self.states) - ROWS:,} more states"] * (len(self.states) > ROWS)
+        return "\n".join([*align(self.table(ROWS)), *rest])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({listed(self.names)}; {count(len(self.states), 'state')})"
@@ -197,17 +196,17 @@ def _covariance(one: Solution, other: Solution, alike: Array) -> Array:
 
 def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:
     """A number for each edge from one for all, one an edge, R[s], R[s, a] or R[s, a, s′]."""
-    e, sizes = mdp.edges, (mdp.n_states, mdp.n_actions, mdp.n_states)
+    e, n, k = mdp.edges, mdp.n_states, mdp.n_actions
     array = arguments.floats(field, given, "an array of numbers")
     if not np.isfinite(array).all():
         raise InputError(field, "not finite", "must hold finite numbers only")
-    if array.shape in ((), e.state.shape):
-        return np.array(np.broadcast_to(array, e.state.shape))
-    if array.shape != sizes[: array.ndim] or (array.ndim == 3 and mdp.episodic):
-        remedy = f"must be one number, {e.state.size} (one an edge), or R[s], R[s, a]"
-        remedy += "" if mdp.episodic else " or R[s, a, s′]"
+    places = {(n,): (e.state,), (n, k): (e.state, e.action), (): (), e.state.shape: ()}
+    if not mdp.episodic:
+        places[n, k, n] = (e.state, e.action, e.next_state)
+    if array.shape not in places:
+        remedy = f"must be one number, {e.state.size} (one an edge), or of shape (state, action, …)"
         raise InputError(field, f"an array of shape {array.shape}", remedy)
-    return np.asarray(array[(e.state, e.action, e.next_state)[: array.ndim]])
+    return np.array(np.broadcast_to(array[places[array.shape]], e.state.shape))
 
 
 def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> tuple[Array, Array]:

@@ -320,8 +320,8 @@ class Solution(HigherMoments, Shown):
         >>> print(rv.solve(rv.domains.chain(lam=1)).attribution("s2"))
         variance of the return from s2: 2
         state  action  next state  share  of it reward noise
-        s2     go      s3          50.0%               50.0%
-        s3     go      end         50.0%               50.0%
+        s2     go      s3          50.0%  50.0%
+        s3     go      end         50.0%  50.0%
         """
         return attribution(self, state)
 

@@ -1,4 +1,4 @@
-"""Experience from Gymnasium environments: one, several in turn, or a vector environment."""
+"""Experience from environments: Gymnasium's, alone or side by side, and linear-Gaussian worlds."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import LARGEST_REWARD, describe_error
+from retvar.experience.moves import LARGEST_REWARD, Chunk, describe_error
 from retvar.experience.observations import ObservationReader, environment_names, experience_of
 from retvar.experience.policies import Chooser, action_selection
-from retvar.experience.stream import Experience
-from retvar.support.arguments import integer
+from retvar.experience.stream import Counts, Experience
+from retvar.mdp.linear_gaussian import LinearGaussian
+from retvar.support.arguments import generator, instance, integer
 from retvar.support.errors import InputError
 from retvar.support.format import listed
 from retvar.td.random import seed_of
@@ -24,6 +25,7 @@ ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
+WALKED = 8_192  # transitions of a linear-Gaussian world at a time, about
 COLUMNS = ("state", "action", "reward", "next_state", "terminated", "truncated", "stream")
 Row = tuple[Any, Any, float, Any, bool, bool, int]  # of these columns
 
@@ -42,17 +44,16 @@ def from_gymnasium(
 ) -> Experience:
     """Roll out a policy in an environment, for so many steps or episodes.
 
-    Several environments, as copies, a list or a vector environment in any autoreset mode, are
-    interleaved: the first transition of each, the second of each, …, each with the number of its
-    environment as ``stream`` and a seed of its own. Truncation is not termination; the last
-    transition of each environment is marked truncated if its episode was not over. A reward or an
-    observation that is not finite is an error, which comes after the transitions before it.
+    Several environments are interleaved: the first transition of each, the second of each, …, with
+    the number of the environment as ``stream``. Truncation is not termination; the last transition
+    of each environment is marked truncated if its episode was not over. A reward or an observation
+    that is not finite is an error, which comes after the transitions before it.
 
     Parameters
     ----------
     env
-        An id (`options` then go to ``gymnasium.make``), a ``gymnasium.Env``, a vector environment,
-        a list of single environments, or a function that makes one.
+        An id (`options` then go to ``gymnasium.make``), a ``gymnasium.Env``, a vector environment
+        in any autoreset mode, a list of single environments, or a function that makes one.
     policy
         ``"random"``; an array of actions [state] or of probabilities [state, action]; a
         :class:`retvar.Policy`; a function of a single observation; or an object with
@@ -118,13 +119,11 @@ def opened(env: Any, copies: int | None, options: dict[str, Any]) -> Iterator[li
     if copies is not None and not made:
         raise InputError("envs", copies, "needs an id, or a function that makes an environment")
     found = [] if made else list(env) if isinstance(env, list | tuple) else [env]
-    try:
+    with ExitStack() as after:
         while made and len(found) < number:
             found.append(env() if callable(env) else _made(env, options))
+            after.callback(found[-1].close)
         yield found
-    finally:
-        for each in found if made else ():
-            each.close()
 
 
 def _made(name: str, options: dict[str, Any]) -> Any:
@@ -259,3 +258,49 @@ def _vector(
             after = reader.copy(infos["final_obs"][i]) if final else observations[i]
             yield current[i], action, float(rewards[i]), after, bool(ends[i]), bool(cuts[i]), i
         current = observations
+
+
+# ------------------------------------------------------------------ linear-Gaussian worlds
+
+
+def from_linear_gaussian(
+    world: LinearGaussian, *, streams: int = 64, steps: int = 200_000, seed: int = 0
+) -> Experience:
+    """Sample walks of a :class:`retvar.mdp.domains.LinearGaussian`, `steps` transitions in all.
+
+    The streams are interleaved. Each starts from the stationary distribution, and its last
+    transition is marked truncated.
+
+    >>> import retvar as rv
+    >>> world = rv.domains.linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95)
+    >>> experience = from_linear_gaussian(world, streams=8, steps=1_000)
+    >>> chunk = next(experience.chunks())
+    >>> chunk["state"].shape, int(chunk["truncated"].sum())
+    ((1000, 2), 8)
+    """
+    instance("world", world, LinearGaussian, "a LinearGaussian")
+    streams = integer("streams", streams, 1)
+    steps = integer("steps", steps, streams)
+    generator("seed", seed)
+    _ = world.stationary  # refuses a world that has none
+    each, block = -(-steps // streams), max(WALKED // streams, 1)
+
+    def source(counts: Counts) -> Iterator[Chunk]:
+        first = 0
+        for states, rewards in world.walks(streams, each, seed, block=block):
+            row = np.arange(first, min(first + rewards.size, steps))
+            yield {
+                "state": states[:-1].reshape(-1, world.width)[: len(row)],
+                "reward": rewards.reshape(-1)[: len(row)],
+                "next_state": states[1:].reshape(-1, world.width)[: len(row)],
+                "terminated": np.zeros(len(row), dtype=bool),
+                "truncated": row >= steps - streams,
+                "stream": row % streams,
+            }
+            first += len(row)
+
+    name = "linear-Gaussian world" + (f" × {streams}" if streams > 1 else "")
+    return Experience(
+        name, source, width=world.width, names=world.names, length=steps,
+        policy="" if world.control is None else "u = −Kx",
+    )  # fmt: skip

@@ -79,13 +79,13 @@ def _validating(space: Any) -> Selector:
     """Refuses actions that are not in the space; numbered ones become integers."""
     from gymnasium.spaces import Box, Discrete
 
-    numbered = isinstance(space, Discrete)
+    box, numbered = isinstance(space, Box), isinstance(space, Discrete)
     numbers = range(int(space.start), int(space.start + space.n)) if numbered else ()
 
     def valid(action: Any) -> Any:
         if type(action) is int and action in numbers:  # what the space would say, faster
             return action
-        given = np.asarray(action, dtype=space.dtype) if isinstance(space, Box) else action
+        given = np.asarray(action, dtype=space.dtype) if box else action
         if given not in space:
             raise InputError("action", literal(action), f"the policy must return one of {space}")
         return int(given) if numbered else given
@@ -126,15 +126,13 @@ def _from_table(
     start, count = int(space.start), int(space.n)
     if table.dtype.kind in "iu" and table.shape == (states,):
         kind, actions = "actions", indices("policy", table, start, start + count)
-        probabilities = np.eye(count)[actions - start]
-    elif table.dtype.kind in "biuf" and table.ndim == 2:
-        kind, probabilities = "probabilities", Policy(table).probabilities
+        table = np.eye(count)[actions - start]
     else:
-        raise InputError("policy", literal(policy), f"must be {POLICY}: here {states:,} states")
-    if probabilities.shape != (states, count):
-        found = "{} states × {} actions".format(*probabilities.shape)
-        raise InputError("policy", found, f"must be for {states} states × {count} actions")
-    cumulative = np.cumsum(probabilities, axis=1)
+        kind, table = "probabilities", Policy(table).probabilities
+    if table.shape != (states, count):
+        found = f"an array of shape {table.shape}"
+        raise InputError("policy", found, f"must be for {states:,} states × {count:,} actions")
+    cumulative = np.cumsum(table, axis=1)
     cumulative[cumulative == cumulative[:, -1:]] = 1.0  # against rounding of the sum
     rows = cumulative.tolist()
 
@@ -218,12 +216,10 @@ def _own_settings(seed: int, drawn: bool) -> list[list[Any]]:
     for the same seed, and leave no trace in the global generators.
     """
     torch: Any = sys.modules.get("torch")
-    own: list[list[Any]] = []
+    numbers = np.random.RandomState(seed).get_state()
+    own = [[np.random.get_state, np.random.set_state, numbers]] if drawn else []
     if torch:
         own.append([torch.get_num_threads, torch.set_num_threads, 1])
-    if drawn:
-        numbers = np.random.RandomState(seed).get_state()
-        own.append([np.random.get_state, np.random.set_state, numbers])
     if drawn and torch:
         numbers = torch.Generator().manual_seed(seed).get_state()
         own.append([torch.get_rng_state, torch.set_rng_state, numbers])

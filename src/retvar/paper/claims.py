@@ -11,15 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.paper import expectations
-from retvar.paper.declarations import (
-    COLUMNS,
-    Cell,
-    Claim,
-    Data,
-    Finding,
-    Simulation,
-    table_row,
-)
+from retvar.paper.declarations import COLUMNS, Cell, Claim, Data, Finding, Simulation, table_row
 from retvar.paper.expectations import LIMIT
 from retvar.plots.lines import (
     best_per_state,

@@ -130,14 +130,6 @@ class Experiment:
     source: str = "own"  #: "paper" (first version), "conference" (second version) or "own"
     published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: rows of Table 1
 
-    def restricted(self, methods: tuple[str, ...], runs: int | None) -> Experiment:
-        """A copy with these methods only, and with this number of runs."""
-        return dataclasses.replace(
-            self,
-            simulations=tuple(s.restricted(methods, runs) for s in self.simulations),
-            claims=tuple(c for c in self.claims if set(c.methods) <= set(methods)),
-        )
-
 
 # ---------------------------------------------------------------------- Table 1
 

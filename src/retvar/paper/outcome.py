@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from retvar.paper.declarations import Cell, Claim, Experiment, Finding
 from retvar.paper.sentences import SENTENCES, Sentence
-from retvar.support.format import count, duration, joined, visible
+from retvar.support.format import count, duration, visible
 from retvar.web import anchor
 
 SOURCES = {
@@ -28,23 +28,14 @@ class Request:
     methods: tuple[str, ...] | None = None
     file: str | None = None  #: its name, without the folder
 
-    def command(self, name: str) -> str:
-        """The command that reproduces one experiment."""
+    def command(self, name: str = "") -> str:
+        """The command that reproduces one experiment, or all."""
         parts = ["retvar reproduce", name]
         parts += [f"--file {shlex.quote(self.file)}"] if self.file else []
         parts += [f"--seed {self.seed}"] if self.seed else []
         parts += [f"--runs {self.runs}"] if self.runs is not None else []
         parts += [f"--methods {','.join(self.methods)}"] if self.methods is not None else []
-        return " ".join([*parts, "--out rerun"])
-
-    @property
-    def settings(self) -> str:
-        """Seed, runs, methods and file, in words."""
-        parts = [f"seed {self.seed}"]
-        parts += [count(self.runs, "run")] if self.runs is not None else ["runs as declared"]
-        parts += [f"methods {joined(self.methods)}"] if self.methods is not None else []
-        parts += [f"declared in {self.file}"] if self.file else []
-        return ", ".join(parts)
+        return " ".join(filter(None, parts))
 
 
 class CheckedClaim(NamedTuple):

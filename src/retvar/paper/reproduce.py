@@ -21,14 +21,7 @@ from filelock import FileLock, Timeout
 from retvar import plots, web
 from retvar.paper.declarations import COLUMNS, Claim, Experiment, Finding, Simulation, table_row
 from retvar.paper.experiments import all_experiments
-from retvar.paper.outcome import (
-    SOURCES,
-    CheckedClaim,
-    DrawnFigure,
-    Outcome,
-    Reproduction,
-    Request,
-)
+from retvar.paper.outcome import SOURCES, CheckedClaim, DrawnFigure, Outcome, Reproduction, Request
 from retvar.paper.selection import load_experiments, restrict, select
 from retvar.paper.sentences import CLOSELY
 from retvar.paper.settings import describe_settings
@@ -38,7 +31,7 @@ from retvar.support import arguments, cache
 from retvar.support.cache import code_digest
 from retvar.support.errors import InputError
 from retvar.support.files import is_temporary, kind_of, unwritable, write_text
-from retvar.support.format import digits, duration, listed, minus
+from retvar.support.format import duration, listed, minus, number
 from retvar.support.progress import Progress
 from retvar.td.networks import label_of
 
@@ -145,7 +138,7 @@ def _templates() -> jinja2.Environment:
         "describe_settings": describe_settings, "versions": web.versions,
     }  # fmt: skip
     environment.filters |= {
-        "digits": digits, "duration": duration, "finite": math.isfinite, "minus": minus,
+        "duration": duration, "finite": math.isfinite, "minus": minus, "number": number,
         "sentence_anchor": lambda key: web.anchor("sentence", key),
     }  # fmt: skip
     return environment
@@ -188,13 +181,12 @@ class _Job:
         work = sum(map(_expected, self.missing.values()))
         self.progress.start(work + DRAWING * len(experiments))
         outcomes = []
-        for number, experiment in enumerate(experiments, 1):
-            self.progress.start_part(experiment.id)
+        for k, experiment in enumerate(experiments, 1):
             outcome, line = self._run_one(experiment)
             outcomes.append(outcome)
             self.done += DRAWING
             self.progress.advance(self.done)
-            self.progress.finish_part(f"[{number}/{len(experiments)}] {experiment.id}: {line}")
+            self.progress.note(f"[{k}/{len(experiments)}] {experiment.id}: {line}")
         return tuple(outcomes)
 
     def _path(self, simulation: Simulation) -> Path:

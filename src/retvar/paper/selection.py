@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import traceback
@@ -100,4 +101,11 @@ def restrict(
     for method in chosen or ["none"]:
         if method not in METHODS:
             raise InputError("methods", method, f"unknown; give some of {', '.join(METHODS)}")
-    return tuple(experiment.restricted(chosen, runs) for experiment in experiments)
+    return tuple(
+        dataclasses.replace(
+            each,
+            simulations=tuple(s.restricted(chosen, runs) for s in each.simulations),
+            claims=tuple(claim for claim in each.claims if set(claim.methods) <= set(chosen)),
+        )
+        for each in experiments
+    )

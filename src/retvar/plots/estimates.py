@@ -16,17 +16,7 @@ from scipy.special import erf
 
 from retvar.plots import style
 from retvar.plots.panels import largest_magnitude, value_range
-from retvar.plots.style import (
-    BLUE,
-    INK,
-    LIGHT_BLUE,
-    NAVY,
-    ORANGE,
-    Array,
-    Figure,
-    Flags,
-    shown,
-)
+from retvar.plots.style import BLUE, INK, LIGHT_BLUE, NAVY, ORANGE, Array, Figure, Flags, shown
 from retvar.support.errors import InputError
 from retvar.support.format import count, listed, short_number
 

@@ -73,10 +73,8 @@ class GraphContent(NamedTuple):
 
 
 def graph_content(mdp: MDP, policy: object = None) -> GraphContent:
-    """Collect what to draw for one policy, a list of policy names, or all policies (None)."""
+    """Collect what to draw for one policy, or for all of the MDP's (None)."""
     policies = dict(mdp.policies) if policy is None else {"": policy}
-    if isinstance(policy, list | tuple) and policy and all(isinstance(n, str) for n in policy):
-        policies = {name: name for name in policy}
     e, chosen = mdp.edges, [mdp.policy(one).probabilities for one in policies.values()]
     table = np.array([p[e.state, e.action] * e.probability for p in chosen])
     taken = np.flatnonzero(np.any(table > 0, axis=0)).tolist()
@@ -428,8 +426,8 @@ def draw_mdp(mdp: MDP, policy: object = None) -> Figure:
     share is written once below. More than 30 states are drawn as a matrix of probabilities, and the
     figure says so.
 
-    States lie at the MDP's ``positions``, or networkx arranges them. `policy` is a policy, or a
-    list of names of policies; default: all of the MDP's, of which a matrix shows the first.
+    States lie at the MDP's ``positions``, or networkx arranges them. `policy` is a policy; default:
+    all of the MDP's, of which a matrix shows the first.
 
     Examples
     --------

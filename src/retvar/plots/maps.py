@@ -292,8 +292,6 @@ def moves_of(mdp: MDP, policy: object = None) -> tuple[Array, Array]:
 @style.styled
 def draw_matrix(mdp: MDP, policy: object) -> Figure:
     """Draw the probability of going from each state to each other, and of ending."""
-    if isinstance(policy, list | tuple) and policy and isinstance(policy[0], str):
-        policy = policy[0]
     if policy is None and len(mdp.policies) > 1:
         policy = next(iter(mdp.policies))
     cells, ends = (np.where(x > 0, x, np.nan) for x in moves_of(mdp, policy))

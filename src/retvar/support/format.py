@@ -92,16 +92,6 @@ def minus(text: str) -> str:
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
-def digits(value: float, significant: int = 4) -> str:
-    """Format a number with significant digits and without exponent; NaN and ∞ as a dash."""
-    if not math.isfinite(value):
-        return "–"
-    if value == 0:
-        return "0"
-    places = max(0, significant - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{places}f}"
-
-
 def listed(names: Iterable[object], most: int = 5) -> str:
     """List the first names: ``a, b, c and 7 more``."""
     texts = [visible(str(name)) for name in names]

@@ -17,10 +17,10 @@ HEAD = f"{CELL};border-bottom:1px solid currentColor;font-weight:600"
 
 
 class Shown:
-    """Base of classes that notebooks show as HTML, which `_html` makes."""
+    """Base of classes that notebooks show as HTML, which `_html` makes; else as what is printed."""
 
     def _html(self) -> str:
-        raise NotImplementedError
+        return preformatted(str(self))
 
     def _repr_html_(self) -> str:
         return self._html()

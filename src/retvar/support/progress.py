@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from retvar.support.format import duration, visible
 
-REFRESH = 0.1  # seconds between updates of a bar
+REFRESH, PAUSE = 0.1, 30.0  # seconds between updates of a bar, and between lines
 PRIOR = 5.0  # expected seconds that count as observed when the time left is estimated
 
 
@@ -32,14 +32,6 @@ class Progress:
         """Report that `done` units of the total are finished."""
         self.check()
 
-    def start_part(self, name: str) -> None:
-        """Begin a named part of the computation."""
-        self.check()
-
-    def finish_part(self, line: str) -> None:
-        """Report the end of a part in one line of text."""
-        self.check()
-
     def note(self, line: str) -> None:
         """Report an event in one line of text."""
 
@@ -50,8 +42,8 @@ class Display(Progress, logging.Handler):
     Messages of the logger ``retvar``, such as those about compilation, are shown once each.
 
     `unit` is what is counted, such as ``"cells"``; without one, amounts are expected seconds of
-    work, which are used to estimate the time left and are not shown. Lines are `interval` seconds
-    apart; with `announce` there is one at the start.
+    work, which are used to estimate the time left and are not shown. Lines are 30 seconds apart;
+    with `announce` there is one at the start.
 
     >>> import io
     >>> stream = io.StringIO()
@@ -61,18 +53,16 @@ class Display(Progress, logging.Handler):
     '4 of 10 cells (40%)\n'
     """
 
-    def __init__(
-        self, stream: TextIO, *, unit: str = "", interval: float = 10.0, announce: bool = False
-    ) -> None:
+    def __init__(self, stream: TextIO, *, unit: str = "", announce: bool = False) -> None:
         super().__init__()
         self._stream, self._unit, self._announce = stream, unit, announce
         self._bar = _Bar.on(stream)
-        self._interval = REFRESH if self._bar else interval
+        self._interval = REFRESH if self._bar else PAUSE
         self._log = logging.getLogger("retvar")
         self._messages = set[str]()
         self._total: float | None = None
         self._done = self._initial = self._began = self._shown = 0.0
-        self._started, self._part = False, ""
+        self._started = False
 
     def __enter__(self) -> Display:
         self._log_level = self._log.level
@@ -111,17 +101,6 @@ class Display(Progress, logging.Handler):
         self._done = done
         self.check()
 
-    def start_part(self, name: str) -> None:
-        """Name the part beside the bar."""
-        self._part = name
-        self.check()
-
-    def finish_part(self, line: str) -> None:
-        """Write the line; with the time left where there is no bar."""
-        left = "" if self._bar else self._time_left()
-        self.note(f"{line}; {left}" if left else line)
-        self._shown = time.monotonic()
-
     def note(self, line: str) -> None:
         """Write the line, above the bar if there is one."""
         line = visible(line, lines=True)
@@ -139,9 +118,9 @@ class Display(Progress, logging.Handler):
         shown = f"{count} ({share})" if count and share else count or share
         state = ", ".join(filter(None, (shown, self._time_left())))
         if self._bar:
-            self._bar.show(self._done, self._total, visible(self._part), state)
+            self._bar.show(self._done, self._total, state)
         else:
-            self.note(", ".join(filter(None, (self._part, state))))
+            self.note(state)
 
     def _time_left(self) -> str:
         """The time left at the rate so far; expected seconds count for more at first."""
@@ -160,7 +139,6 @@ class _Bar:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.rich = Progress(
-            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
@@ -185,10 +163,9 @@ class _Bar:
         console = Console(file=stream)
         return cls(console) if stream.isatty() or console.is_jupyter else None
 
-    def show(self, done: float, total: float | None, part: str, state: str) -> None:
+    def show(self, done: float, total: float | None, state: str) -> None:
         """Move the bar."""
-        how = {"completed": done, "total": total, "description": part, "state": state}
-        self.rich.update(self._task, visible=True, **how)
+        self.rich.update(self._task, visible=True, completed=done, total=total, state=state)
         if self._output is not None:
             self._output.update(self.rich)
 

@@ -11,7 +11,7 @@ import numpy as np
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, count
-from retvar.support.html import Shown, preformatted
+from retvar.support.html import Shown
 from retvar.sweep.run_errors import (
     JUDGING,
     SELECTING,
@@ -236,9 +236,6 @@ class Comparison(Shown):
         return "\n".join([*_legend(self.data), "", *lines])
 
     __str__ = summary
-
-    def _html(self) -> str:
-        return preformatted(self.summary())
 
 
 def error_name(what: str) -> str:

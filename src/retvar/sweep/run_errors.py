@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import listed, literal
-from retvar.sweep.statistics import (
-    Array,
-    Interval,
-    bootstrap_interval,
-    centre,
-    interquartile_mean,
-)
+from retvar.sweep.statistics import Array, Interval, bootstrap_interval, centre, interquartile_mean
 from retvar.td.networks import error_names
 
 if TYPE_CHECKING:

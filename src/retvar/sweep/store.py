@@ -25,7 +25,7 @@ from retvar.support import arguments, cache
 from retvar.support.errors import InputError, RetvarError
 from retvar.support.files import kind_of, read_bytes, write_text
 from retvar.support.format import count
-from retvar.support.html import Shown, preformatted
+from retvar.support.html import Shown
 from retvar.support.progress import Progress
 from retvar.sweep.plan import Cell, Plan, identity
 from retvar.sweep.spec import Sweep, digest
@@ -379,9 +379,6 @@ class Status(Shown):
         return "\n".join(lines)
 
     __str__ = summary
-
-    def _html(self) -> str:
-        return preformatted(self.summary())
 
 
 def status(store: Store, computed: int = 0) -> Status:
