@@ -43,16 +43,21 @@ HEAVY = {
 # ------------------------------------------------------------------------ calibration
 
 
-def judge_value(*about, **more):
-    return verdicts.judge_value(*about, **more)[0]
+def one_group(z):
+    return verdicts.Groups(np.zeros(len(z), int), 1)
 
 
-def judge_std(*about, **more):
-    return verdicts.judge_std(*about, **more)[0]
+def judge_value(z, *about, **more):
+    return verdicts.judge_value(one_group(z), z, *about, **more)[0]
 
 
-def judge_without_spread(*about):
-    return [found[0] for found in verdicts.judge_without_spread(*about)]
+def judge_std(z, *about, **more):
+    return verdicts.judge_std(one_group(z), z, *about, **more)[0]
+
+
+def judge_without_spread(errors, rounding):
+    found = verdicts.judge_without_spread(one_group(errors), errors, rounding)
+    return [verdict[0] for verdict in found]
 
 
 def most(rate, trials=None):

@@ -13,6 +13,7 @@ from retvar.estimation.bases import Folds, Linear, Returns, Waves
 from retvar.estimation.episodes import EpisodeLog
 from retvar.experience import from_table
 from retvar.td.features import TileCoding
+from tests.feature_worlds import cart_pole
 
 GAMMA, STAYS, NOISE = 0.9, 0.7, 0.5
 PLACES = np.linspace(0.1, 0.9, 9)[:, None]
@@ -128,6 +129,24 @@ def test_it_says_what_it_cannot_know():
     assert np.isnan(found.interval([0.5])).all()
     assert np.isnan(found.value([9.0])) or np.isnan(found.std([9.0]))
     assert fitted(line(5)).at([9.0]).note.startswith("far from the data")
+
+
+def test_before_a_fall_the_interval_holds_what_is_left():
+    world, few = cart_pole(stochastic=True), 6  # steps
+    log = world.log(30_000, 2)[0]
+    kinds = {"state": "x", "next_state": "y"}
+    named = {kind: [f"{letter}{j}" for j in range(4)] for kind, letter in kinds.items()}
+    table = {name: log[name] for name in ("reward", "terminated", "truncated")}
+    for kind, columns in named.items():
+        table |= dict(zip(columns, log[kind].T, strict=True))
+    found = rv.estimate(from_table(table, truncated="truncated", **named), gamma=0.99)
+    fresh, inner = world.log(60_000, 52)
+    near = (np.flatnonzero(fresh["terminated"])[:, None] - [0, 2, 4]).ravel()
+    left = world.returns(inner[near], 200, 2).mean(axis=1)
+    near, left = near[left < few], left[left < few]
+    low, high = found.estimator.interval(states=fresh["state"][near])
+    held = np.isnan(low) | ((low <= left + 1e-9) & (left <= high + 1e-9))
+    assert held.mean() >= 0.9
 
 
 class Straight:

@@ -81,8 +81,8 @@ class PlaceVerdict(NamedTuple):
 class Check(Shown):
     """Estimates compared with returns: verdicts on the whole, and on each state or region.
 
-    >>> z = np.random.default_rng(0).normal(0.0, 1.5, 1_000)
-    >>> found = Check(*judge_value(z), *judge_std(z))
+    >>> z, one = np.random.default_rng(0).normal(0.0, 1.5, 1_000), Groups(np.zeros(1_000, int), 1)
+    >>> found = Check(*judge_value(one, z), *judge_std(one, z))
     >>> print(found.summary())
     value agrees (a difference of 0.16 std would have been seen)
     std disagrees by a factor of 1.47 [1.40, 1.55]
@@ -108,15 +108,10 @@ class Check(Shown):
             return UNCERTAIN
         return DISAGREES if self.worst(1) else joint_kind(self.value, self.std)
 
-    @property
-    def agrees(self) -> bool:
-        """Whether value and std agree over all places, and no place disagrees."""
-        return self.kind == AGREES
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether chance is an unlikely explanation of a difference."""
-        return self.kind == DISAGREES
+    #: whether value and std agree over all places, and no place disagrees
+    agrees = property(lambda self: self.kind == AGREES)
+    #: whether chance is an unlikely explanation of a difference
+    disagrees = property(lambda self: self.kind == DISAGREES)
 
     def worst(self, most: int = SHOWN) -> list[PlaceVerdict]:
         """Places that disagree, those that are furthest off first."""
@@ -256,12 +251,12 @@ def _verdicts(table: Table, groups: Groups, tests: int) -> list[Pair]:
     own, of = table[varies], Groups(groups.of[varies], groups.n.size)
     z, missing = own["error"] / np.sqrt(own["variance"]), own["missing"] / own["variance"]
     share, *errors = (of.known_mean(own[x]) for x in ("share", "value_error", "std_error"))
-    values = judge_value(z, missing, share, errors[0], tests, of)
-    found = list(zip(values, judge_std(z, missing, errors[1], tests, of), strict=True))
+    values = judge_value(of, z, missing, share, errors[0], tests)
+    found = list(zip(values, judge_std(of, z, missing, errors[1], tests), strict=True))
     if (still := (of.n == 0) & (groups.n > 0)).any():
         rest, rounding = still[groups.of], ROUNDING * groups.largest(table["scale"])
         same = Groups(groups.of[rest], groups.n.size)
-        pairs = zip(*judge_without_spread(table["error"][rest], rounding, same), strict=True)
+        pairs = zip(*judge_without_spread(same, table["error"][rest], rounding), strict=True)
         found = [b if flat else a for a, b, flat in zip(found, pairs, still, strict=True)]
     return found
 

@@ -140,7 +140,7 @@ class LawEstimate(Answers):
     @property
     def notes(self) -> list[str]:
         """Whether observed returns contradict the law of a state."""
-        if self._found.estimator.off_policy or self.law.state is None:
+        if self._found.estimator.sums.weighted or self.law.state is None:
             return []
         returns = self._found.return_intervals.by_state.of(self.law.state)
         for share in (0.1, 0.5, 0.9) if returns.size >= FEWEST else ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,7 @@ class EpisodeLog:
     rho: Array  #: importance ratios
     terminated: Mask
     cut: Mask  #: where the episode went on unseen
-    numbered: Integers | None = None  #: the segment, where rows were chosen
+    segment: Integers  #: number of the segment
 
     @classmethod
     def of(cls, columns: Chunk, weighted: bool = False) -> EpisodeLog:
@@ -49,13 +49,15 @@ class EpisodeLog:
         cut = np.asarray(columns["truncated"]) & ~terminated
         cut[-1] |= not terminated[-1]
         discount = np.where(terminated, 0.0, columns["gamma"])
-        ones = np.ones(len(state))
+        for longest in SEGMENTS:
+            segment = number_segments(discount, terminated, cut, longest)
+            if segment[-1] + 1 >= FEW:
+                break
+        reward, ones = columns["reward"], np.ones(len(state))
         lam, rho = columns.get("lam", ones), columns.get("rho", ones)
-        log = cls(state, following, columns["reward"], discount, lam, rho, terminated, cut)
         if weighted:
-            own = {"reward": rho * log.reward, "discount": rho * discount, "rho": ones}
-            return replace(log, **own, numbered=log.segment)
-        return log
+            reward, discount, rho = rho * reward, rho * discount, ones
+        return cls(state, following, reward, discount, lam, rho, terminated, cut, segment)
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -65,25 +67,15 @@ class EpisodeLog:
         """State that followed each cut."""
         return self.next_state[self.cut]
 
-    @cached_property
-    def segment(self) -> Integers:
-        """Number of the segment of each row."""
-        found = self.numbered
-        for longest in SEGMENTS if found is None else ():
-            found = number_segments(self.discount, self.terminated, self.cut, longest)
-            if found[-1] + 1 >= FEW:
-                break
-        return np.asarray(found)
-
     segments = property(lambda self: int(self.segment[-1]) + 1)  #: how many there are
     off_policy = property(lambda self: bool((self.rho != 1.0).any()))  #: whether a ratio is not 1
 
     def only(self, rows: Mask) -> EpisodeLog:
         """These rows; episodes are cut where the next row is left out."""
         left = ~self.terminated & ~np.append(rows[1:], False)
-        kept = {x.name: getattr(self, x.name)[rows] for x in fields(self) if x.name != "numbered"}
+        kept = {each.name: getattr(self, each.name)[rows] for each in fields(self)}
         kept["cut"] |= left[rows]
-        kept["numbered"] = np.unique(self.segment[rows], return_inverse=True)[1]
+        kept["segment"] = np.unique(kept["segment"], return_inverse=True)[1]
         return EpisodeLog(**kept)
 
 

@@ -240,8 +240,8 @@ class Estimate(Shown):
     def summary(self, rows: int = 20) -> str:
         """Text: a description of the data and a table of the most visited states or regions."""
         rows, counts = arguments.integer("rows", rows, 0), self.experience.counts
-        told, table = results.describe_data(self.data, counts), results.table(self.data, rows)
-        return f"{told}\n\n{table}"
+        told = results.describe_data(self.data, counts)
+        return f"{told}\n\n{results.table_rows(self.data, rows)}"
 
     def __repr__(self) -> str:
         done = count(self.estimator.steps, "transition")

@@ -5,6 +5,7 @@ The transitions are kept; the fit comes from them alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -29,6 +30,8 @@ __all__ = ["ObservationEstimator"]
 Array = NDArray[np.float64]
 Chunk = dict[str, NDArray[Any]]
 COLUMNS = ("state", "next_state", "reward", "gamma", "lam", "rho", "terminated", "truncated")
+MANY = 20_000  # transitions whose fit takes a while
+logger = logging.getLogger("retvar")
 TOO_NARROW = "with one family of features intervals of the value are too narrow on average"
 
 
@@ -59,8 +62,6 @@ class ObservationEstimator(LeastSquaresEstimator):
         rows, ones = self._rows(chunk), np.ones(count)
         self._count(count)
         self._added.append({name: rows.get(name, ones) for name in COLUMNS})
-        weighted = self.description.estimand == "off_policy_return"
-        self.off_policy |= not weighted and bool((rows.get("rho", ones) != 1.0).any())
 
     # ------------------------------------------------------------------ estimates
 
@@ -70,6 +71,8 @@ class ObservationEstimator(LeastSquaresEstimator):
         weighted = self.description.estimand == "off_policy_return"
         if not self.steps:
             raise InputError("experience", "no transition", "there is nothing to estimate from")
+        if self.steps >= MANY:
+            logger.info("%s transitions are read, and fitted now", f"{self.steps:,}")
         log = EpisodeLog.of(next(self._added.chunks(self.steps)), weighted)
         own = Linear(self.features[0]), Waves(), Returns()
         known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from retvar.estimation.least_squares import NEVER_LEFT
 from retvar.estimation.returns import Visits, predict_rows
-from retvar.estimation.states import LeastSquaresEstimator, StateEstimator
+from retvar.estimation.states import QUANTITIES, LeastSquaresEstimator, StateEstimator
 from retvar.estimation.sums import check_counts, ratio_warning
 from retvar.exact.moments import notes_on
 from retvar.experience.action_pairs import split_label
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import xarray
 
 Array = NDArray[np.float64]
-QUANTITIES = ("value", "variance", "std")
 RELIABILITY = {  # columns of a dataset: what estimates of states rest on
     "effective_visits": "effective_visits", "value_events": "value_events",
     "std_events": "variance_events", "note": "note",
@@ -261,28 +260,6 @@ def to_action_values(experience: Any, data: xarray.Dataset) -> xarray.Dataset:
 # ------------------------------------------------------------------ text
 
 
-def table(data: xarray.Dataset, rows: int = 20) -> str:
-    """Table of states or regions with value, std and their intervals.
-
-    All states by label, numbers by size; where they are too many, the most visited ones first.
-    Where they are known, the skewness and the excess kurtosis follow.
-
-    >>> ends = {f"{what}_{end}": ("state", [1.0]) for what in ("value", "std")
-    ...         for end in ("low", "high")}
-    >>> one = {"visits": ("state", [7]), "value": ("state", [1.0]), "std": ("state", [1.0])}
-    >>> coords = {"label": ("state", ["dock"])}
-    >>> print(table(xarray.Dataset(one | ends, coords, {"level": 0.9})))
-    state  visits  value          90%    std          90%
-     dock       7   1.00  1.00 … 1.00   1.00  1.00 … 1.00
-    """
-    found = table_rows(data, rows)
-    text = [line.rstrip() for line in align(found.lines)]
-    if found.hidden > 0:
-        kind = found.unit + ("s" if found.hidden > 1 else "")
-        text.append(f"… and {found.hidden:,} more {kind}, less visited")
-    return "\n".join(text)
-
-
 class TableRows(NamedTuple):
     """Lines of a table, a heading first; how many rows are left out, and what a row is."""
 
@@ -290,9 +267,27 @@ class TableRows(NamedTuple):
     hidden: int
     unit: str
 
+    def __str__(self) -> str:
+        more = f"… and {count(self.hidden, f'more {self.unit}')}, less visited"
+        text = [*map(str.rstrip, align(self.lines)), more]
+        return "\n".join(text if self.hidden > 0 else text[:-1])
 
-def table_rows(data: xarray.Dataset, rows: int) -> TableRows:
-    """The cells of :func:`table`."""
+
+def table_rows(data: xarray.Dataset, rows: int = 20) -> TableRows:
+    """Table of states or regions with value, std and their intervals.
+
+    All states by label, numbers by size; where they are too many, the most visited ones first.
+    Where they are known, the skewness and the excess kurtosis follow.
+
+    >>> import xarray
+    >>> ends = {f"{what}_{end}": ("state", [1.0]) for what in ("value", "std")
+    ...         for end in ("low", "high")}
+    >>> one = {"visits": ("state", [7]), "value": ("state", [1.0]), "std": ("state", [1.0])}
+    >>> coords = {"label": ("state", ["dock"])}
+    >>> print(table_rows(xarray.Dataset(one | ends, coords, {"level": 0.9})))
+    state  visits  value          90%    std          90%
+     dock       7   1.00  1.00 … 1.00   1.00  1.00 … 1.00
+    """
     visits, unit = data["visits"].values, _unit(data)
     order = np.flatnonzero(visits > 0)
     if unit == "region":

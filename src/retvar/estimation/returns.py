@@ -158,8 +158,7 @@ def discounts(estimator: Any, chunk: Mapping[str, Any], follows: NDArray[Any]) -
     for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams)):
         if own.size > 1 and name not in chunk:
             if own.size <= follows.max(initial=0):
-                remedy = "must be one number, or one per state"
-                raise InputError(name, f"{own.size} numbers", remedy)
+                raise InputError(name, f"{own.size} numbers", "must be one, or one per state")
             own = own[follows]
         column = np.asarray(chunk.get(name, own), dtype=np.float64)
         found.append(np.broadcast_to(column, len(follows)))

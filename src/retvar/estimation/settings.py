@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from retvar.estimation.states import StateEstimator
 from retvar.experience.action_pairs import LAM as ONE_LAM
 from retvar.experience.action_pairs import by_action
 from retvar.experience.stream import Chunk, Experience
-from retvar.online import OnlineEstimator
 from retvar.online.memory import replicates_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -28,9 +27,6 @@ from retvar.td.features import (
 from retvar.td.learners import LEARNERS, Learner
 from retvar.td.networks import DEFAULT, NETWORKS
 from retvar.td.step_sizes import Averaged
-
-if TYPE_CHECKING:
-    from retvar.estimation.observations import ObservationEstimator
 
 LEAST_SQUARES, TD = "least_squares", "td"
 NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
@@ -148,9 +144,7 @@ class Settings:
         if learner.estimand != "target_return":
             raise InputError("estimand", learner.estimand, TARGET_RETURN)
 
-    def __call__(
-        self, chunk: Chunk, states: int | None
-    ) -> OnlineEstimator | StateEstimator | ObservationEstimator:
+    def __call__(self, chunk: Chunk, states: int | None) -> Any:
         """The estimator of so many states, or with features that fit the chunk."""
         learner = with_defaults(self.description, chunk, self._defaults)
         if self.by == TD and self._own_kappa and "rho" in chunk:

@@ -28,7 +28,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from retvar.estimation.bases import FEWEST, FOLDS, WHOLE, Base, Folds, held_out
-from retvar.estimation.episodes import EpisodeLog, errors, missing
+from retvar.estimation.episodes import EpisodeLog, errors, lambda_returns, missing
 from retvar.estimation.neighbours import BLOCK, NEAREST, LocalSpread, Neighbours, neighbours_of
 from retvar.estimation.return_intervals import Calibration
 from retvar.estimation.returns import CLOSED
@@ -43,6 +43,7 @@ Integers = NDArray[np.intp]
 ROUGH = 0.5  # share of the roughness that counts
 TOO_ROUGH = 0.5  # of the std
 EDGE = 0.25  # of the std, from which on it counts that some end at once
+SPARSE = 0.25  # of the distance that is far, from which on episodes are sparse
 AT_ONCE = 6  # steps within which an episode ends at once
 ROUNDS = 2  # of weights and spread
 PLACES = 1_500  # where the spread is looked up for the weights
@@ -155,15 +156,20 @@ class Stack:
         )
         self.weights = self._find_weights(at_rows, at_ends)
         self._value, ends = mixed(self.weights, at_rows), mixed(self.weights, at_ends)
-        self._return = self._value + self._errors(self._value, ends)[0]
+        self._returns = lambda_returns(log, self._filled(self._value), ends)  #: of all rows
+        self._return = self._returns[rows]
         self._error, beyond, self._weight = self._errors(self._value, ends, log.lam)
         self.near = neighbours_of(log, rows, self._error, beyond)
 
+    def _filled(self, value: Array) -> Array:
+        """Values along the log that are these at the rows."""
+        found = self._along.copy()
+        found[self._rows] = value
+        return found
+
     def _errors(self, value: Array, ends: Array, lam: Any = 1.0) -> Array:
         """What :func:`errors` finds at the rows, for their values and those at the cuts."""
-        along = self._along.copy()
-        along[self._rows] = value
-        return np.stack(errors(self._log, along, ends, lam))[:, self._rows]
+        return np.stack(errors(self._log, self._filled(value), ends, lam))[:, self._rows]
 
     def _find_weights(self, values: Array, ends: Array) -> Array:
         """Weights whose mixture forecasts held-out returns best, in units of the spread."""
@@ -209,11 +215,13 @@ class Stack:
         rough = self._value[rows].std(axis=1, ddof=1)
         effective = effective_size(self._weight[visits])
         few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
-        over = self._ends_at_once[rows]
-        edge = rough > EDGE * spread.std  # the few that end at once may be those like this one
-        at_once = over.any(axis=1) & (edge | (2 * over.sum(axis=1) >= NEAREST)) & ~few
-        seen = np.where(over, self._return[rows], np.nan)[at_once]
-        known["ended"][at_once] = np.stack([np.nanmin(seen, axis=1), np.nanmax(seen, axis=1)], 1)
+        sparse = near.reach > SPARSE * self.near.far
+        over = self._ends_at_once[visits]
+        over[:, NEAREST:] &= sparse[:, None]  # there the next ones are hardly farther
+        edge = (rough > EDGE * spread.std) | sparse  # the few that end may be those like this one
+        most = 2 * over[:, :NEAREST].sum(axis=1) >= NEAREST
+        at_once = over.any(axis=1) & (edge | most) & ~few
+        known["ended"][at_once] = self._last_returns(visits[at_once], over[at_once])
         note = np.where(at_once & (spread.note == ""), ENDS_AT_ONCE, spread.note)
         too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
         note = np.where(too_rough, ROUGH_HERE, note)
@@ -226,13 +234,23 @@ class Stack:
         return Place(**vars(spread) | known)
 
     @cached_property
+    def _last(self) -> Integers:
+        """The last row of each row's episode."""
+        ends = np.flatnonzero(self._log.terminated | self._log.cut)
+        return np.asarray(ends[np.searchsorted(ends, self._rows)])
+
+    @cached_property
     def _ends_at_once(self) -> Mask:
         """Which rows are few steps from the end of their episode; none where most are."""
-        ended = self._log.terminated
-        ends = np.flatnonzero(ended | self._log.cut)
-        last = ends[np.searchsorted(ends, self._rows)]
-        found = ended[last] & (last - self._rows < AT_ONCE)
+        found = self._log.terminated[self._last] & (self._last - self._rows < AT_ONCE)
         return np.asarray(found & (found.mean() <= 0.5))
+
+    def _last_returns(self, visits: Integers, over: Mask) -> Array:
+        """Least and largest return of those visits that are over, from there to their last step."""
+        steps = self._rows[visits][..., None] + np.arange(AT_ONCE)
+        seen = self._returns[np.minimum(steps, self._last[visits][..., None])]
+        least, largest = (np.where(over[..., None], seen, x) for x in (np.inf, -np.inf))
+        return np.stack([least.min(axis=(1, 2)), largest.max(axis=(1, 2))], axis=1)
 
     # ------------------------------------------------------------------ held-out figures
 

@@ -65,7 +65,6 @@ class LeastSquaresEstimator(OwnDiscounts):
         self.description = learner
         self.steps = 0  #: transitions added
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
-        self.off_policy = False  # returns of the target policy are not observed
 
     def _rows(self, chunk: Chunk) -> Chunk:
         """The columns that are used: at an end the next state is the state, and γ and λ are 0."""
@@ -198,7 +197,6 @@ class StateEstimator(LeastSquaresEstimator):
         """Add transitions, one trajectory after the other."""
         rows = self._rows(chunk)
         del rows["truncated"]
-        self.off_policy |= "rho" in rows and bool((rows["rho"] != 1.0).any())
         self.sums.add(**rows)
         self._count(len(chunk["reward"]))
 
@@ -214,7 +212,6 @@ class StateEstimator(LeastSquaresEstimator):
         states = other._states if number is None else int(number.max(initial=0)) + 1
         self.grow(max(self._states, states))
         self.sums.merge(other.sums, number)
-        self.off_policy |= other.off_policy
         self._count(other.steps)
 
     # ------------------------------------------------------------------ estimates
@@ -276,12 +273,12 @@ class StateEstimator(LeastSquaresEstimator):
     # ------------------------------------------------------------------ files
 
     def _saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"states": self._states, "off_policy": self.off_policy}, self.sums.arrays()
+        return {"states": self._states}, self.sums.arrays()
 
     @classmethod
     def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
         found = cls(learner, header["states"])
-        found.off_policy, found.sums = header["off_policy"], Sums.restored(arrays)
+        found.sums = Sums.restored(arrays)
         found._count(header["steps"])
         return found
 

@@ -83,8 +83,9 @@ def estimate_page(
     shown, hidden = len(rows.lines) - 1, rows.hidden
     policy = f", {a['policy']} policy" if a["policy"] else ""
     spread = "of each action" if a.get("actions") else ""
+    sums = "cost" if a.get("reward") else "return"
     page = {
-        "title": f"{_bare(a['source'])}: value and spread of the return {spread}".rstrip(),
+        "title": f"{_bare(a['source'])}: value and spread of the {sums} {spread}".rstrip(),
         "subtitle": f"{a['source']}{policy}",
         "warnings": [each for each in a.get("warnings", "").splitlines() if each],
         "facts": _facts(data, rows.unit, shown + hidden),
@@ -92,7 +93,7 @@ def estimate_page(
         "checks": _checks(found, checked),
         "reading": str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
         "asked": answers_table(list(asked)) if asked else "",
-        "figures": [_picture(name, figures[name], files) for name in TITLES if name in figures],
+        "figures": [_picture(x, figures[x], files, sums) for x in TITLES if x in figures],
         "table": _table(rows.lines),
         "table_note": _table_note(shown, hidden, rows.unit, data, files),
         "dropped": _dropped(found, data),
@@ -116,8 +117,9 @@ def _table(lines: list[list[str]]) -> dict[str, Any]:
     return {"heading": heading, "rows": rows}
 
 
-def _picture(name: str, figure: Embedded, files: Sequence[str]) -> dict[str, Any]:
-    title, caption = TITLES[name]
+def _picture(name: str, figure: Embedded, files: Sequence[str], sums: str) -> dict[str, Any]:
+    words = (text.replace("return", sums) for text in TITLES[name])
+    title, caption = (text.replace("Return", sums.capitalize()) for text in words)
     file = next((file for file in files if Path(file).stem == name), "")
     place = {"file": quote(file), "first": name in FIRST}  # before the table
     return {"name": name, "title": title, "caption": caption, **figure._asdict(), **place}
