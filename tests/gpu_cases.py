@@ -101,6 +101,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Case]] = {
     ),
     "frozen, off-policy": made(noisy_start(*METHODS), policies=OFF, noisy=True),
     "many states": made(plain(rv.Direct, rv.VTD, count=20), states=70),
+    "many states, divergence": made(plain(*METHODS, count=9, alpha=1e60), states=70, record=ALL),
     "many states, traces": made(plain(rv.Direct, count=3, kappa=0.9, kappa_bar=0.8), states=70),
     "one learner, traces": made(plain(rv.Direct, kappa=0.9, kappa_bar=0.9)),
     "traces, all methods": made(

@@ -101,7 +101,7 @@ def test_episodes_before_a_state_outside_the_space_are_read():
 def test_invalid_data_sets_are_refused(tmp_path):
     """Unknown ids, other things, and folders with nothing or rubbish in them."""
     dataset(spaces.Discrete(4), DISCRETE)
-    with pytest.raises(InputError, match="did you mean test/log-v0"):
+    with pytest.raises(InputError, match="is not on this disk"):
         from_minari("test/log-v1")
     with pytest.raises(InputError):
         from_minari(3)

@@ -7,7 +7,6 @@ import logging
 import re
 import signal
 from collections.abc import Iterator
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from retvar.support import arguments
@@ -73,11 +72,7 @@ def local_cluster(workers: int | None = None) -> Iterator[Any]:
 
     from retvar.simulation.runner import usable_threads
 
-    setting = "temporary-directory"  # of dask
-    with contextlib.ExitStack() as stack:
-        root = dask.config.get(setting, None)
-        folder = stack.enter_context(TemporaryDirectory(prefix="retvar-cluster-", dir=root))
-        stack.enter_context(dask.config.set({**SETTINGS, setting: folder}))
+    with dask.config.set(SETTINGS):
         # processes that Ctrl-C in a terminal does not reach; this one ends them
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -93,4 +88,5 @@ def local_cluster(workers: int | None = None) -> Iterator[Any]:
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        yield stack.enter_context(cluster)
+        with cluster:
+            yield cluster

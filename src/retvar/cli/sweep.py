@@ -50,7 +50,6 @@ COMPARE: base.Options = {
     **base.JSON,
 }
 CHOSEN: dict[str, Any] = {"what": "variance_rmse", "at": -1}
-MINUTE = 60.0  # seconds between lines of progress where output is piped
 
 
 @click.group(cls=base.Commands)
@@ -99,7 +98,7 @@ def run(spec: Path, **args: Any) -> None:
         remedy = "only without --cluster, whose workers have one thread of a CPU each"
         raise InputError(field, args[field], remedy)
     executor = Dask(cluster, args["workers"]) if cluster else Local(*own)
-    with Display(sys.stderr, unit="cells", interval=MINUTE, announce=True) as progress:
+    with Display(sys.stderr, unit="cells", announce=True) as progress:
         found = compute(Sweep.from_toml(spec), args["out"], executor, progress=progress)
     base.show(args, found.to_dict(), found.summary())
     if not found.complete:

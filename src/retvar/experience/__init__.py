@@ -1,7 +1,6 @@
 """Experience from environments, data sets and logs: one table of linked transitions."""
 
-from retvar.experience.environments import from_gymnasium
-from retvar.experience.linear_worlds import from_linear_gaussian
+from retvar.experience.environments import from_gymnasium, from_linear_gaussian
 from retvar.experience.logs import Growing, from_table
 from retvar.experience.minari import from_minari
 from retvar.experience.moves import Moves

@@ -1,4 +1,4 @@
-"""Experience from Gymnasium environments: one, several in turn, or a vector environment."""
+"""Experience from environments: Gymnasium's, alone or side by side, and linear-Gaussian worlds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from retvar.experience.moves import LARGEST_REWARD, describe_error
+from retvar.experience.moves import LARGEST_REWARD, Chunk, describe_error
 from retvar.experience.observations import ObservationReader, environment_names, experience_of
 from retvar.experience.policies import Chooser, action_selection
-from retvar.experience.stream import Experience
-from retvar.support.arguments import integer
+from retvar.experience.stream import Counts, Experience
+from retvar.mdp.linear_gaussian import LinearGaussian
+from retvar.support.arguments import generator, instance, integer
 from retvar.support.errors import InputError
 from retvar.support.format import listed
 from retvar.td.random import seed_of
@@ -24,6 +25,7 @@ ENVIRONMENT = (
     "must be an id, a Gymnasium environment, a vector environment, a list of single ones, or a "
     "function that makes one"
 )
+WALKED = 8_192  # transitions of a linear-Gaussian world at a time, about
 COLUMNS = ("state", "action", "reward", "next_state", "terminated", "truncated", "stream")
 Row = tuple[Any, Any, float, Any, bool, bool, int]  # of these columns
 
@@ -256,3 +258,49 @@ def _vector(
             after = reader.copy(infos["final_obs"][i]) if final else observations[i]
             yield current[i], action, float(rewards[i]), after, bool(ends[i]), bool(cuts[i]), i
         current = observations
+
+
+# ------------------------------------------------------------------ linear-Gaussian worlds
+
+
+def from_linear_gaussian(
+    world: LinearGaussian, *, streams: int = 64, steps: int = 200_000, seed: int = 0
+) -> Experience:
+    """Sample walks of a :class:`retvar.mdp.domains.LinearGaussian`, `steps` transitions in all.
+
+    The streams are interleaved. Each starts from the stationary distribution, and its last
+    transition is marked truncated.
+
+    >>> import retvar as rv
+    >>> world = rv.domains.linear_gaussian(F=[[0.8, 0.3], [-0.3, 0.8]], S=0.3, Q=1.0, gamma=0.95)
+    >>> experience = from_linear_gaussian(world, streams=8, steps=1_000)
+    >>> chunk = next(experience.chunks())
+    >>> chunk["state"].shape, int(chunk["truncated"].sum())
+    ((1000, 2), 8)
+    """
+    instance("world", world, LinearGaussian, "a LinearGaussian")
+    streams = integer("streams", streams, 1)
+    steps = integer("steps", steps, streams)
+    generator("seed", seed)
+    _ = world.stationary  # refuses a world that has none
+    each, block = -(-steps // streams), max(WALKED // streams, 1)
+
+    def source(counts: Counts) -> Iterator[Chunk]:
+        first = 0
+        for states, rewards in world.walks(streams, each, seed, block=block):
+            row = np.arange(first, min(first + rewards.size, steps))
+            yield {
+                "state": states[:-1].reshape(-1, world.width)[: len(row)],
+                "reward": rewards.reshape(-1)[: len(row)],
+                "next_state": states[1:].reshape(-1, world.width)[: len(row)],
+                "terminated": np.zeros(len(row), dtype=bool),
+                "truncated": row >= steps - streams,
+                "stream": row % streams,
+            }
+            first += len(row)
+
+    name = "linear-Gaussian world" + (f" × {streams}" if streams > 1 else "")
+    return Experience(
+        name, source, width=world.width, names=world.names, length=steps,
+        policy="" if world.control is None else "u = −Kx",
+    )  # fmt: skip

@@ -11,7 +11,6 @@ from retvar.experience.observations import ObservationReader, experience_of
 from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import did_you_mean
 
 
 def from_minari(dataset: Any) -> Experience:
@@ -61,9 +60,8 @@ def _open(dataset: Any) -> Any:
     try:
         return minari.load_dataset(str(dataset))
     except FileNotFoundError:
-        known = minari.list_local_datasets()
-        hint = did_you_mean(str(dataset), known) or f"minari download {dataset}"
-        raise InputError("dataset", dataset, f"is not on this disk; {hint}") from None
+        remedy = f"is not on this disk: minari download {dataset}"
+        raise InputError("dataset", dataset, remedy) from None
 
 
 def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:

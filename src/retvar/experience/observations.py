@@ -27,11 +27,7 @@ NAMES: dict[str, tuple[str, ...]] = {  # of the numbers of an observation
     "MountainCar": ("position", "velocity"),
     "CartPole": ("position", "velocity", "angle", "spin"),
     "Pendulum": ("cos angle", "sin angle", "spin"),
-    "Acrobot": ("cos 1", "sin 1", "cos 2", "sin 2", "spin 1", "spin 2"),
-    "LunarLander": (
-        "x", "y", "x velocity", "y velocity", "angle", "spin", "leg 1 down", "leg 2 down",
-    ),
-}  # fmt: skip
+}
 BLACKJACK = ("player's sum", "dealer's card", "usable ace")  # parts of a state
 PLACES = "RGYB"  # of Taxi: red, green, yellow and blue
 

@@ -147,7 +147,7 @@ def run(columns, mode, m, draws, gammas, lams, states, counts):
             counts[1] += 1
         else:
             # Only a terminated transition has no next state and γ′ = 0; truncated ones bootstrap.
-            s2, rho = columns.next_state[u(t)], columns.rho[u(t * by_ratio)]
+            s, s2, rho = columns.state[u(t)], columns.next_state[u(t)], columns.rho[u(t * by_ratio)]
             g, lm = columns.gamma[u(t * by_gamma)], columns.lam[u(t * by_lam)]
             if (flag & TERMINATED) != 0:
                 s2, g, lm = states, 0.0, 0.0
@@ -158,7 +158,7 @@ def run(columns, mode, m, draws, gammas, lams, states, counts):
                 toss(m.coins, draws)
             eta, rho_bar = (rho, 1.0) if OFF_POLICY else (1.0, rho)
             x = Transition(columns.reward[u(t)], g, lm, eta)
-            learn_step(m, Step(columns.state[u(t)], s2, x, rho, rho_bar, stream))
+            learn_step(m, Step(s, s2, x, rho, rho_bar, stream, s == s2))
             if flag != 0:  # both kinds of end clear the traces
                 clear_traces(m, stream)
             learned += 1
@@ -204,7 +204,7 @@ def kernel_of(specs: tuple[Spec, ...], off_policy: bool) -> Kernel:
     learn, clear = learning(specs)
     made = {
         "learn_step": learn, "clear_traces": clear, "OFF_POLICY": off_policy,
-        "COINS": specs[0].coins, "read_words": read_block(len(specs)),
+        "COINS": specs[0].coins, "read_words": read_block(specs),
     }  # fmt: skip
     made["run_rows"] = part(FunctionType(run.__code__, globals() | made, "run"))
     key = repr((specs, off_policy))

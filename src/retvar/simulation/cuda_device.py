@@ -62,7 +62,6 @@ def load() -> Any:
     from numba import config, cuda
 
     config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small simulations have small grids, which users know
-
     return cuda
 
 

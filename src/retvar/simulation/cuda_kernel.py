@@ -9,8 +9,8 @@ the random numbers of some steps for all. The next step is drawn while one is le
                without traces two rows, those of the state being left, which then goes home, and of
                the next; otherwise all weights, up to FEW, which go home to be recorded
     shared     the home of weights where many threads fit, a column for each; a small stream
-    global     the home of other weights, threads side by side, since a warp reads whole lines; all
-               results
+    global     the home of other weights, those of a group side by side, since a warp reads whole
+               lines; all results
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from retvar.simulation import cuda_device
 from retvar.simulation.blocks import Recording, Shape
 from retvar.simulation.kernel import Given, functions_of, period, stepping
 from retvar.simulation.record import Batch, Scratch, Wanted, slot_of, table_of
-from retvar.simulation.streams import START, Stream, edge, normal, slot, start
+from retvar.simulation.streams import START, Stream, normal, slot, start
 from retvar.td.jit import in_turn, part
 from retvar.td.networks import Transition
-from retvar.td.nodes import LIMIT, NONE, Block, Step, is_reread, learning
+from retvar.td.nodes import LIMIT, NONE, Block, Step, learning
 from retvar.td.random import U, keys, uniform, word
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors
 
@@ -40,6 +40,10 @@ FEWEST_LANES = 400  # on a multiprocessor; with fewer, weights are in global mem
 MOST_EDGES = 64  # of the stream in shared memory
 THREADS = 128  # of a block, at most
 WARP = 32
+FAR_GROUP = 8  # threads of a group whose weights are in global memory, at most …
+FAR_NUMBERS = 42  # … and numbers of weights that each has in registers: many loads at a time
+REGISTERS = {1: 80, 2: 168}  # of a thread, at most, by lanes, where weights are in shared memory:
+# with more fewer threads run, with fewer numbers of a step go to memory
 SPLITS = ((2, 3), (2, 4), (4, 2), (2, 2), (2, 1), (1, 1))  # threads of a group, lanes of a thread
 WINDOW_SPLITS = SPLITS[2:]  # … whose sums in global memory lie side by side
 i4, i8, u4, f8 = np.int32, np.int64, np.uint32, np.float64
@@ -79,8 +83,8 @@ class Launch(NamedTuple):
     first_run: Any
     runs: Any
     parts: Any  #: groups of threads of a run
-    home: Any  #: weights in global memory [block, weight, field, lane, thread of the block] …
-    lines: Any  #: … the same as [block, weight, all else]
+    home: Any  #: weights in global memory [group, weight, field, lane, member] …
+    lines: Any  #: … the same as [group, weight, all else]
     used: Any  #: [state, node, lane, thread] with features or traces
     previous: Any  #: [slot, state, lane, thread]
     counted: Any  #: [state, thread]
@@ -94,6 +98,7 @@ class At(NamedTuple):
     member: Any  #: of the group
     run: Any
     first: Any  #: lane
+    place: Any  #: of its weights at home: the thread in shared memory, the member in global
 
 
 def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
@@ -112,21 +117,23 @@ def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
 
 def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: Stream) -> Plan:
     """The plan of `count` lanes whose nodes have so many weights."""
-    n, window = stream.first.size, rec.window > 0
+    n, window, fields = stream.first.size, rec.window > 0, len(fields_of(shape))
+    size = 2 if shape.local else max(sizes) + 1
     group, each = _split(count, WINDOW_SPLITS if window else SPLITS)
     threads = rows = 0
     if shape.local:
-        threads, rows = _in_shared(len(fields_of(shape)) * each, each, sizes[0], window)
+        threads, rows = _in_shared(fields * each, each, sizes[0], window)
     if not rows:
-        each, threads = 2 - count % 2 if count < WARP else 2, THREADS
-        group = min(WARP, 1 << (-(-count // each) - 1).bit_length())
+        threads = THREADS // 2 if shape.local else THREADS
+        group = min(FAR_GROUP, 1 << (count - 1).bit_length())
+        most = group * max(1, FAR_NUMBERS // (fields * size))
+        each = -(-count // (-(-count // most) * group))
     if cuda_device.SIMULATED:
         threads = 2 * group
     specs = tuple(spec._replace(alone=each == 1, tabled=True) for spec in shape.specs)
     return Plan(
         shape=shape._replace(specs=specs), group=group, lanes=each, threads=threads, rows=rows,
-        size=2 if shape.local else max(sizes) + 1,
-        edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
+        size=size, edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
         ends=int(stream.next_state.max()) == n, by_step=rec.by_step, window=window,
         counted=window and rows > 0 and int(rec.points[-1]) < 2**31,
         frozen=window and not shape.specs[0].learns, rmse=rec.shares.size > 0,
@@ -135,12 +142,9 @@ def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: 
 
 def _split(count: int, splits: tuple[tuple[int, int], ...]) -> tuple[int, int]:
     """Threads of a group and lanes of a thread: the first split that leaves few lanes idle."""
-
-    def padded(split: tuple[int, int]) -> int:
-        return -(-count // (split[0] * split[1])) * split[0] * split[1]
-
-    fitting = (split for split in splits if padded(split) <= 1.1 * count)
-    return next(fitting, min(splits, key=padded))
+    padded = [-(-count // (group * each)) * group * each for group, each in splits]
+    few = [number for number, lanes in enumerate(padded) if lanes <= 1.1 * count]
+    return splits[few[0] if few else int(np.argmin(padded))]
 
 
 def _in_shared(fields: int, lanes: int, weights: int, window: bool) -> tuple[int, int]:
@@ -230,28 +234,25 @@ def fetching(plan: Plan) -> dict[str, Any]:
         learning += own if spec.learns and name == ("held" if averages(spec.kind) else "w") else []
     PLACES, MOVING, LEARNING = tuple(places), tuple(moving), tuple(learning)
     LOCAL, FLAT = plan.shape.local, plan.rows == 0
-    SIZE, LANES, THREADS = plan.size, plan.lanes, plan.threads
+    SIZE, LANES, GROUP = plan.size, plan.lanes, plan.group
 
     @part
-    def get(line, field, lane, at):
+    def place(field, lane, at):
         if FLAT:
-            return line[(field * LANES + lane) * THREADS + at.thread]
-        return line[field, lane, at.thread]
+            return (field * LANES + lane) * GROUP + at.place
+        return field, lane, at.place
 
     @part
     def take(cells, to, home, row, at):
         line = home[u(row)]
         for field, lane in PLACES:
-            cells[to, field, lane, 0] = get(line, field, lane, at)
+            cells[to, field, lane, 0] = line[place(field, lane, at)]
 
     @part
     def put(cells, of, home, row, at):
         line = home[u(row)]
         for field, lane in MOVING:
-            if FLAT:
-                line[(field * LANES + lane) * THREADS + at.thread] = cells[of, field, lane, 0]
-            else:
-                line[field, lane, at.thread] = cells[of, field, lane, 0]
+            line[place(field, lane, at)] = cells[of, field, lane, 0]
 
     @part
     def shift(cells, stays):
@@ -275,13 +276,12 @@ def fetching(plan: Plan) -> dict[str, Any]:
                 put(cells, row, home, row, at)
 
     @part
-    def is_sound(cells, home, states, at):
-        """Whether no weight has diverged."""
+    def is_sound(cells):
+        """Whether no weight that learns has diverged: of the state being left, or of all."""
         found = True
-        for row in range(states if LOCAL else SIZE):
+        for row in range(1 if LOCAL else SIZE):
             for field, lane in LEARNING:
-                w = get(home[u(row)], field, lane, at) if LOCAL else cells[row, field, lane, 0]
-                found &= abs(w) <= LIMIT
+                found &= abs(cells[row, field, lane, 0]) <= LIMIT
         return found
 
     return {
@@ -293,8 +293,7 @@ def fetching(plan: Plan) -> dict[str, Any]:
 def facing(plan: Plan) -> Any:
     """An inlined function: a step as nodes in registers see it; ratios of 1 are literals."""
     OFF_POLICY, WEIGHTED = plan.shape.off_policy, plan.shape.weighted
-    LOCAL, specs = plan.shape.local, plan.shape.specs
-    ASKS = any(spec.learns and is_reread(specs, k) for k, spec in enumerate(specs))
+    LOCAL = plan.shape.local
 
     @part
     def face(x):
@@ -302,8 +301,8 @@ def facing(plan: Plan) -> Any:
         eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
         t = Transition(x.t.reward, x.t.gamma, x.t.lam, eta)
         if LOCAL:
-            return Step(u4(0), u4(0) if ASKS and x.s == x.s2 else u4(1), t, ratio, rho_bar, u(0))
-        return Step(u4(x.s), u4(x.s2), t, ratio, rho_bar, u(0))
+            return Step(u4(0), u4(1), t, ratio, rho_bar, u(0), x.s == x.s2)
+        return Step(u4(x.s), u4(x.s2), t, ratio, rho_bar, u(0), False)
 
     return face
 
@@ -372,21 +371,21 @@ def beginning(plan: Plan) -> Any:
     starts_of = part(eval(f"lambda which, a: {text}"))
 
     @part
-    def begin_thread(cells, home, traces, numbers, last, loaded, launch, gammas, lams, at):
+    def prepare(cells, home, traces, numbers, last, loaded, launch, discounts, at):
         x, a, i = loaded.given, at.first, at.block * THREADS + at.thread
-        home[x.starts[0].shape[2] if LOCAL else 0 :, :, :, at.thread] = 0.0
+        home[x.starts[0].shape[2] if LOCAL else 0 :, :, :, at.place] = 0.0
         for k in range(NODES):
             for row in range(SIZE):
                 traces[k, 0, row] = 0.0
             for lane in range(LANES):
                 numbers[0, k, lane] = x.p[k, a + lane * GROUP]
                 numbers[1, k, lane] = loaded.q[k, a + lane * GROUP]
-        m = make(home, at.thread, traces, numbers, last, loaded, launch, i)
+        m = make(home, at.place, traces, numbers, last, loaded, launch, i)
         own = make(cells, 0, traces, numbers, last, loaded, launch, i)
         p, which = x.p[:, a : a + SPAN : GROUP], starts_of(x.which, a)
-        return m, own, Given(gammas, lams, p, x.starts, which)
+        return m, own, Given(discounts[0], discounts[1], p, x.starts, which)
 
-    return begin_thread
+    return prepare
 
 
 def viewing(plan: Plan) -> dict[str, Any]:
@@ -424,7 +423,7 @@ def sharing_stream(plan: Plan) -> Any:
     @part
     def share(stream, given, table, indices, at):
         if FAR:
-            return stream, given.gammas, given.lams
+            return stream, (given.gammas, given.lams)
         for s in range(at.thread, stream.first.size, THREADS):
             table[0, s], indices[0, s] = stream.fan[s], u4(stream.first[s])
         for e in range(at.thread, stream.reward.size, THREADS):
@@ -435,7 +434,7 @@ def sharing_stream(plan: Plan) -> Any:
             indices[0], table[0], table[1], indices[1], indices[2], table[2],
             stream.noise, stream.rho, stream.start_threshold, stream.start_other, stream.key,
         )  # fmt: skip
-        return near, table[3], table[4]
+        return near, (table[3], table[4])
 
     return share
 
@@ -443,8 +442,8 @@ def sharing_stream(plan: Plan) -> Any:
 def stepping_on(plan: Plan) -> dict[str, Any]:
     """Inlined functions: draw random numbers for the group; step t from a state."""
     GROUP, SHIFT, NOISY = plan.group, plan.group.bit_length() - 1, plan.shape.noisy
-    step_alone = stepping(plan.shape)
-    step_together = stepping(plan.shape._replace(noisy=False))
+    TOGETHER, FAR = shared_out(plan), plan.edges == 0
+    follow = stepping(plan.shape._replace(noisy=NOISY and not TOGETHER))
 
     @part
     def draw(a, b, t, drawn, at):
@@ -453,21 +452,22 @@ def stepping_on(plan: Plan) -> dict[str, Any]:
         if NOISY:
             drawn[2 + half, at.thread] = normal(word(a, b, c + U(1)), word(a, b, c + U(2)))
 
-    def alone(a, b, t, s, stream, given, drawn, at):
-        return step_alone(a, b, t, s, edge(a, b, t, s, stream), stream, given)
-
-    def together(a, b, t, s, stream, given, drawn, at):
+    @part
+    def step_on(a, b, t, s, first, fan, stream, given, drawn, at):
+        """`first` and `fan` are the state's, fetched early since memory may be far."""
         half, thread = i4(t >> SHIFT) & 1, at.thread - at.member + (i4(t) & (GROUP - 1))
-        number, first, fan = drawn[half, thread], stream.first[u(s)], stream.fan[u(s)]
+        number = drawn[half, thread] if TOGETHER else uniform(word(a, b, U(4) * U(t)))
+        if not FAR:
+            first, fan = stream.first[u(s)], stream.fan[u(s)]
         e = slot(number, first, fan, stream.threshold, stream.other)
-        step = step_together(a, b, t, s, e, stream, given)
-        if NOISY:
+        step = follow(a, b, t, s, e, stream, given)
+        if NOISY and TOGETHER:
             reward = step.t.reward + stream.noise[u(e)] * drawn[2 + half, thread]
             noisy = Transition(reward, step.t.gamma, step.t.lam, step.t.eta)
-            return Step(step.s, step.s2, noisy, step.rho, step.rho_bar, step.stream)
+            return Step(s, step.s2, noisy, step.rho, step.rho_bar, step.stream, step.stays)
         return step
 
-    return {"draw": draw, "step_on": part(together if shared_out(plan) else alone)}
+    return {"draw": draw, "step_on": step_on}
 
 
 def shared_out(plan: Plan) -> bool:
@@ -484,7 +484,7 @@ def run_threads(stream, launch, loaded, wanted, batch):
     number = (block * THREADS + thread) // GROUP
     r, member = i4(number // launch.parts), i4(thread & (GROUP - 1))
     first = i4(number - r * launch.parts) * LANES * GROUP + member
-    at = At(block, thread, member, r, first)
+    at = At(block, thread, member, r, first, thread if IN_SHARED else member)
     cells = cuda.local.array(CELLS, f8)
     rows = cuda.shared.array(ROWS, f8)
     traces = cuda.local.array(TRACES, f8)
@@ -496,15 +496,13 @@ def run_threads(stream, launch, loaded, wanted, batch):
     table = cuda.shared.array(TABLE, f8)
     indices = cuda.shared.array(INDICES, u4)
     counts = cuda.shared.array(COUNTS, i4)
-    near, gammas, lams = share(stream, loaded.given, table, indices, at)
+    near, discounts = share(stream, loaded.given, table, indices, at)
     if IN_TABLE:
         cuda.syncthreads()
     if r < launch.runs:
-        home = rows if IN_SHARED else launch.lines[u(block)]
-        far = rows if IN_SHARED else launch.home[u(block)]
-        m, own, given = begin_thread(
-            cells, far, traces, numbers, last, loaded, launch, gammas, lams, at
-        )
+        home = rows if IN_SHARED else launch.lines[u(number)]
+        far = rows if IN_SHARED else launch.home[u(number)]
+        m, own, given = prepare(cells, far, traces, numbers, last, loaded, launch, discounts, at)
         wanted, batch = view_wanted(wanted, at), view_batch(batch, at)
         n, points, i = stream.first.size, wanted.points, block * THREADS + thread
         counted = counts[:n, thread] if COUNTED else launch.counted[:, i]
@@ -513,18 +511,19 @@ def run_threads(stream, launch, loaded, wanted, batch):
         begin_run(m, given, r)
         begin(m, wanted, scratch, batch, r)
         meet = cuda.syncthreads if SIMULATED else cuda.syncwarp  # a group is in one warp
-        every, t = period(n), i8(0)
+        every, t, sound = period(n), i8(0), LOCAL and not IN_SHARED
         clock = t
         if SHARED_OUT:
             draw(key, other, t, drawn, at)
             meet()
         s = u4(start(key, other, START, stream))
-        x = step_on(key, other, t, s, near, given, drawn, at)
+        edges, fan = near.first[u(s)], near.fan[u(s)]
+        x = step_on(key, other, t, s, edges, fan, near, given, drawn, at)
         for point in range(points.size):
             until = points[point]
             take_all(cells, home, x, at)
             while clock < until:
-                if t & (every - 1) == 0 and (IN_SHARED or not is_sound(cells, home, n, at)):
+                if t & (every - 1) == 0 and not (sound if LOCAL else is_sound(cells)):
                     put_all(cells, home, at)
                     look(m)
                     take_all(cells, home, x, at)
@@ -533,15 +532,17 @@ def run_threads(stream, launch, loaded, wanted, batch):
                 after, ended = u4(x.s2), ENDS and x.s2 == n
                 if ended:
                     after = u4(start(key, other, U(4) * U(t) + U(3), stream))
+                edges, fan = near.first[u(after)], near.fan[u(after)]
                 t += 1
                 if SHARED_OUT and t & (GROUP - 1) == 0:
                     draw(key, other, t, drawn, at)
                     meet()
-                ahead = step_on(key, other, t, after, near, given, drawn, at)
+                ahead = step_on(key, other, t, after, edges, fan, near, given, drawn, at)
                 if WINDOW and LOCAL and clock > wanted.since:
                     add(own, wanted, scratch, batch, r, x.s, clock, old)
                 learn(own, face(x))
                 if LOCAL:
+                    sound &= IN_SHARED or is_sound(cells)
                     put(cells, 0, home, x.s, at)
                     shift(cells, x.s == x.s2)
                     change(m, wanted, scratch, batch, r, x.s)
@@ -559,15 +560,17 @@ def run_threads(stream, launch, loaded, wanted, batch):
             if WINDOW and LOCAL and point == points.size - 1:
                 moment(m, wanted, scratch, batch, r, clock)
             put_all(cells, home, at)
-            if IN_SHARED or not is_sound(cells, home, n, at):
+            lost = not (sound if LOCAL else is_sound(cells))
+            if lost:
                 look(m)
-            record_point(m, wanted, scratch, batch, r, point, clock)
+                note(m, batch, r, clock)
+            record_point(m, wanted, scratch, batch, r, point, lost)
         finish(wanted, scratch, batch, r)
 
 
 _LATER: Any = None  # functions and numbers of a plan
-begin_thread = view_wanted = view_batch = begin_run = step_on = look = _LATER
-learn = clear = begin = change = moment = record_point = finish = face = add = _LATER
+prepare = view_wanted = view_batch = begin_run = step_on = look = _LATER
+learn = clear = begin = change = moment = note = record_point = finish = face = add = _LATER
 share = draw = take = take_all = put = put_all = shift = is_sound = _LATER
 GROUP = CELLS = ROWS = TRACES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
 COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = _LATER
@@ -576,11 +579,8 @@ COUNTED = IN_SHARED = BY_STEP = SIMULATED = _LATER
 
 @functools.cache
 def kernel_of(plan: Plan) -> Any:
-    """The kernel of a plan; compiled at its first launch.
-
-    With more registers fewer threads run; with fewer the numbers of a step go to memory.
-    """
-    registers = 128 if not plan.rows else 84 * plan.lanes if plan.lanes < 3 else None
+    """The kernel of a plan; compiled at its first launch."""
+    registers = REGISTERS.get(plan.lanes) if plan.rows else None if plan.shape.local else 128
     return cuda_device.kernel(function_of(plan), registers)
 
 
@@ -593,7 +593,7 @@ def function_of(plan: Plan) -> Any:
     learn, clear = learning(specs)  # in registers, where a table has two rows
     made = {
         **functions_of(plan.shape), **fetching(plan), **viewing(plan), **stepping_on(plan),
-        "learn": learn, "clear": clear, "begin_thread": beginning(plan),
+        "learn": learn, "clear": clear, "prepare": beginning(plan),
         "share": sharing_stream(plan), "face": facing(plan), "add": adding(plan),
         "CELLS": (plan.size, fields, plan.lanes, 1), "TRACES": (nodes, 1, plan.size),
         "ROWS": (plan.rows, fields, plan.lanes, plan.threads) if plan.rows else (1, 1, 1, 1),

@@ -165,7 +165,8 @@ class BlockRunner:
     def _memory(self) -> list[Any]:
         """Memory of all threads."""
         empty, shapes, each = self.device.empty, self._shapes(), self.plan.threads
-        home = empty(1 if self.plan.rows else self.blocks, *shapes["home"], each)
+        groups = 1 if self.plan.rows else self.blocks * each // self.plan.group
+        home = empty(groups, *shapes["home"], self.plan.group)
         lines = home.reshape(*home.shape[:2], math.prod(home.shape[2:]))
         used, previous = (empty(*shapes[x], self.blocks * each) for x in ("used", "previous"))
         counted = empty(*shapes["counted"], self.blocks * each, dtype=np.int64)

@@ -55,7 +55,8 @@ def stepping(shape: Shape) -> Any:
         ratio = stream.rho[u(e)] if WEIGHTED else 1.0
         eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
         x = Transition(reward, given.gammas[u(e)], given.lams[u(e)], eta)
-        return Step(s, stream.next_state[u(e)], x, ratio, rho_bar, u(0))
+        s2 = stream.next_state[u(e)]
+        return Step(s, s2, x, ratio, rho_bar, u(0), s == s2)
 
     return step_along
 
@@ -136,7 +137,7 @@ def period(states):
 
 _LATER: Any = None  # functions of a shape
 learn = clear = look = begin_run = step_along = _LATER
-begin = leave = change = moment = record_point = finish = _LATER
+begin = leave = change = moment = note = record_point = finish = _LATER
 
 
 def run_block(stream, task, m, given, wanted, scratch, batch):
@@ -172,7 +173,8 @@ def run_block(stream, task, m, given, wanted, scratch, batch):
                     clock += 1
                     moment(m, wanted, scratch, batch, r, clock)
             look(m)
-            record_point(m, wanted, scratch, batch, r, point, clock)
+            note(m, batch, r, clock)
+            record_point(m, wanted, scratch, batch, r, point, True)
         finish(wanted, scratch, batch, r)
     return True
 

@@ -299,28 +299,32 @@ def note_divergence(w, diverged_at, clock):
             diverged_at[lane] = clock
 
 
-def at_nodes(shape: Shape) -> Any:
-    """An inlined function that notes divergence and step sizes of all nodes at a point."""
+def at_nodes(shape: Shape) -> tuple[Any, Any]:
+    """Inlined functions for all nodes at a point: note divergence; record step sizes."""
 
-    def of_node(K: int) -> Any:
+    def of_node(K: int) -> tuple[Any, Any]:
         spec = shape.specs[K]
         SLOT, STEPS, LEARNS = slot_of(shape, spec.code), spec.steps, spec.learns
         ROW, AVERAGES = shape.rows[SLOT], averages(spec.kind)
 
         @part
-        def note(m, wanted, batch, r, point, clock):
+        def note(m, batch, r, clock):
             if LEARNS:
                 w = m.held[K] if AVERAGES else m.w[K]
                 note_divergence(w, batch.diverged_at[r, ROW], clock)
+
+        @part
+        def record(m, wanted, batch, r, point):
             if STEPS:
                 used, out = m.used[K], batch.steps[r, point, SLOT]
                 for j in range(wanted.states.size):
                     for lane in range(out.shape[1]):
                         out[j, lane] = used[wanted.states[j], min(lane, used.shape[1] - 1)]
 
-        return note
+        return note, record
 
-    return in_turn([of_node(K) for K in range(len(shape.specs))])
+    made = [of_node(K) for K in range(len(shape.specs))]
+    return in_turn([note for note, _ in made]), in_turn([record for _, record in made])
 
 
 @called_part
@@ -333,11 +337,11 @@ def is_lost(rests, diverged_at, slot, lane):
 
 
 @called_part
-def record_estimates(found, rests, diverged_at, estimates, j):
-    """Record the estimates of a state."""
+def record_estimates(found, lost, rests, diverged_at, estimates, j):
+    """Record the estimates of a state; `lost`: whether any lane may have diverged."""
     for slot in range(found.shape[0]):
         for lane in range(found.shape[1]):
-            gone = is_lost(rests, diverged_at, slot, lane)
+            gone = lost and is_lost(rests, diverged_at, slot, lane)
             estimates[slot, j, lane] = math.nan if gone else found[slot, lane]
 
 
@@ -366,7 +370,7 @@ def finish_errors(rests, diverged_at, rmse):
 def recorder_of(shape: Shape) -> dict[str, Any]:
     """The inlined functions that record what learners of one shape estimate, by name."""
     CHANGE, LOCAL = shape.change, shape.local
-    find, note = finding(shape), at_nodes(shape)
+    find, (note, record_steps) = finding(shape), at_nodes(shape)
 
     @part
     def begin(m, wanted, scratch, batch, r):
@@ -410,12 +414,12 @@ def recorder_of(shape: Shape) -> dict[str, Any]:
                 add_to_window(scratch.found, wanted, batch, r, s, times, still)
 
     @part
-    def record_point(m, wanted, scratch, batch, r, point, clock):
+    def record_point(m, wanted, scratch, batch, r, point, lost):
         rests, diverged_at, found = wanted.rows.rests, batch.diverged_at[r], scratch.found
-        note(m, wanted, batch, r, point, clock)
+        record_steps(m, wanted, batch, r, point)
         for j in range(wanted.states.size):
             find(m, wanted.states[j], wanted, scratch)
-            record_estimates(found, rests, diverged_at, batch.estimates[r, point], j)
+            record_estimates(found, lost, rests, diverged_at, batch.estimates[r, point], j)
         if wanted.shares.size:
             rmse = batch.rmse[r, point]
             for s in range(wanted.shares.size):
@@ -425,7 +429,7 @@ def recorder_of(shape: Shape) -> dict[str, Any]:
             finish_errors(rests, diverged_at, rmse)
 
     return {
-        "begin": begin, "leave": leave, "change": change, "moment": moment,
+        "begin": begin, "leave": leave, "change": change, "moment": moment, "note": note,
         "record_point": record_point, "finish": finish_run,
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from retvar.support.format import duration, visible
 
-REFRESH = 0.1  # seconds between updates of a bar
+REFRESH, PAUSE = 0.1, 30.0  # seconds between updates of a bar, and between lines
 PRIOR = 5.0  # expected seconds that count as observed when the time left is estimated
 
 
@@ -42,8 +42,8 @@ class Display(Progress, logging.Handler):
     Messages of the logger ``retvar``, such as those about compilation, are shown once each.
 
     `unit` is what is counted, such as ``"cells"``; without one, amounts are expected seconds of
-    work, which are used to estimate the time left and are not shown. Lines are `interval` seconds
-    apart; with `announce` there is one at the start.
+    work, which are used to estimate the time left and are not shown. Lines are 30 seconds apart;
+    with `announce` there is one at the start.
 
     >>> import io
     >>> stream = io.StringIO()
@@ -53,13 +53,11 @@ class Display(Progress, logging.Handler):
     '4 of 10 cells (40%)\n'
     """
 
-    def __init__(
-        self, stream: TextIO, *, unit: str = "", interval: float = 10.0, announce: bool = False
-    ) -> None:
+    def __init__(self, stream: TextIO, *, unit: str = "", announce: bool = False) -> None:
         super().__init__()
         self._stream, self._unit, self._announce = stream, unit, announce
         self._bar = _Bar.on(stream)
-        self._interval = REFRESH if self._bar else interval
+        self._interval = REFRESH if self._bar else PAUSE
         self._log = logging.getLogger("retvar")
         self._messages = set[str]()
         self._total: float | None = None

@@ -75,7 +75,7 @@ class Block(NamedTuple):
     """Arrays of a block of lanes; tuples have an entry for each node.
 
     There is one weight more than a node has, always 0: that of the end of an episode in a table.
-    Arrays that no node needs are small and not read.
+    What no node needs is None.
     """
 
     w: Any  #: [weight, lane] what predictions are made of
@@ -115,6 +115,7 @@ class Step(NamedTuple):
     rho: Any
     rho_bar: Any
     stream: Any  #: whose traces
+    stays: Any  #: whether s2 is s
 
 
 def heard(specs: tuple[Spec, ...], number: int, place: int) -> int:
@@ -461,7 +462,7 @@ class NodeCode:
                     new = write(m, i, at, own, trace(0.0, 0.0, 1.0, weigh(x)))
                     new = settled_weight(m, x, i, at, new)
                     m.w[K][i, at] = new
-                    updated = new if x.s == x.s2 else after
+                    updated = new if x.stays else after
                 else:
                     m.own[K, at] = own
                     if REREAD:
