@@ -144,7 +144,9 @@ def trace_size(columns: Columns) -> float:
         estimator.update_many(
             {name: column[first : first + 97] for name, column in columns.items()}
         )
-        counts.append(sum(np.count_nonzero(E[0]) for E in estimator._memory.block.E))
+        counts.append(
+            sum(np.count_nonzero(E[0]) for E in estimator._memory.block.E if E is not None)
+        )
     return float(np.mean(counts))
 
 

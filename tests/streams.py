@@ -83,19 +83,21 @@ def stored(estimator, lanes: int | None = None) -> list[bytes]:
     """The bits of everything that learning changes, in some lanes or in all."""
     m = estimator._memory
     b = m.block
-    arrays = [x[..., :lanes] for x in (*b.w, *b.held, *b.first, *b.second, *b.sums)]
+    by_lane = (*b.w, *b.held, *b.first, *b.second, *b.sums)
+    arrays = [None if x is None else x[..., :lanes] for x in by_lane]
     arrays += [*b.E, *b.visits, *b.used, b.p[:, :1], b.errors[:, :1], b.scales, b.last]
     arrays += [] if lanes == 1 else [m.draws]
-    return [np.ascontiguousarray(x).tobytes() for x in arrays]
+    return [b"" if x is None else np.ascontiguousarray(x).tobytes() for x in arrays]
 
 
 def traces(estimator, node: int | None = None) -> np.ndarray:
     """Traces [stream, weight] of a node by its number, or of all nodes side by side."""
     E = estimator._memory.block.E
-    return np.hstack([x[:, :-1] for x in E]) if node is None else E[node][:, :-1]
+    return np.hstack([x[:, :-1] for x in E if x is not None]) if node is None else E[node][:, :-1]
 
 
 def finite(estimator, limit: float = 1e150) -> bool:
     """Whether weights and traces of an estimator are below the limit."""
     b = estimator._memory.block
-    return all((np.abs(x) <= limit).all() for x in (*(w[:, 0] for w in b.w), *b.E))
+    known = (*(w[:, 0] for w in b.w), *(x for x in b.E if x is not None))
+    return all((np.abs(x) <= limit).all() for x in known)

@@ -212,6 +212,20 @@ def test_without_spread_a_single_different_return_disagrees():
     assert (value.kind, std.kind) == (DISAGREES, AGREES)
 
 
+def test_places_judged_at_once_are_judged_as_each_alone():
+    rng = np.random.default_rng(fresh_seed())
+    of = rng.permutation(np.repeat([0, 1, 2], [400, 250, 120]))
+    z, missing = rng.standard_t(4, of.size) + 0.2 * of, rng.uniform(0, 0.5, of.size)
+    together = verdicts.Groups(of, 3)
+    for judge_all, judge_one in ((verdicts.judge_std, judge_std),
+                                 (verdicts.judge_value, judge_value)):  # fmt: skip
+        for k, found in enumerate(judge_all(together, z, missing)):
+            alone = judge_one(z[of == k], missing[of == k])
+            assert (found.kind, found.returns) == (alone.kind, alone.returns)
+            ends = [(x.difference, x.low, x.high) for x in (found, alone)]
+            assert_allclose(*ends, rtol=1e-10, atol=1e-12)
+
+
 # ------------------------------------------------------------------------ fresh returns
 
 

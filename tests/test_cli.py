@@ -172,17 +172,12 @@ def test_a_curve_follows_the_policy_that_is_named():
 
 
 def test_higher_moments_are_in_the_table_and_in_json():
-    found = answer("complex-mdp", "--order", "4", "--check")
+    found = answer("complex-mdp", "--order", "4")
     truth = rv.solve(rv.domains.complex_mdp(), order=4)
     for field in ("third_moment", "fourth_moment", "skewness", "kurtosis"):
         assert_allclose(found[field], getattr(truth, field))
-        assert len(found["sampled"][field]) == 5
-    assert len(found["sampled"]["third_moment_stderr"]) == 5
-    assert len(found["sampled"]["fourth_moment_stderr"]) == 5
     assert (found["order"], found["note"]) == (4, [""] * 5)
     assert "kurtosis" not in answer("chain", "--order", "3")
-    out = run("solve", "complex-mdp", "--order", "4", "--check").stdout
-    assert "in the fourth moment (among 20 comparisons)" in out
 
 
 def test_states_with_infinite_variance_are_named(tmp_path):

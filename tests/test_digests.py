@@ -9,7 +9,7 @@ sums (intervals and comparisons).
 
 To record new cases, and to record again those that are named::
 
-    python tests/test_digests.py simulate/ratios exact/solutions
+    python tests/test_digests.py simulate/ratios online/powers
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import retvar as rv
-from tests.fixed_cases import COMPILED, FEATURES, FIXED_CASES, OFF, START, domain
+from tests.fixed_cases import COMPILED, FEATURES, FIXED_CASES, OFF, domain
 
 DATA = Path(__file__).parent / "data" / "digests"
 CLOSE = 1e-12  # of an array's largest number, or of 1
@@ -344,52 +344,6 @@ def columns_off_policy() -> Arrays:
 @case("estimate", ALL)
 def tiles() -> Arrays:
     return thinned(estimated(log(observed=True), gamma=0.75).data)
-
-
-# ------------------------------------------------------------------------ exact answers
-
-QUESTIONS = {
-    "on": {},
-    "target": OFF,
-    "weighted": {**OFF, "estimand": "off_policy_return"},
-}
-
-
-@case("exact", ALL)
-def solutions() -> Arrays:
-    found: Arrays = {}
-    for question, how in QUESTIONS.items():
-        for name, mdp in {"complex": rv.domains.complex_mdp(), "own": domain()}.items():
-            for value in (None, START[: mdp.n_states]):
-                solved = rv.solve(mdp, **how, value=value)
-                held = "held" if value is not None else "true"
-                for k in ("value", "mean", "variance", "std"):
-                    found[f"{name} {question} {held} {k}"] = getattr(solved, k)
-    return found
-
-
-def at_rest(method: str, mdp: Any, **how: Any) -> Arrays:
-    """Where a learner ends up."""
-    found = rv.fixed_point(method, mdp, **how)
-    names = ["value", "mean", "variance", "bias", "second_moment", "rmse"]
-    arrays = {name: np.array(getattr(found, name)) for name in names}
-    *_, last = found.nodes.values()
-    arrays["trace_radius"] = np.array(last.trace_radius.value)
-    spectrum = last.spectrum  # in no particular order
-    arrays["spectrum sums"] = np.array([spectrum.real.sum(), abs(spectrum).sum()])
-    return arrays
-
-
-@case("exact", ALL)
-def fixed_points() -> Arrays:
-    found: Arrays = {}
-    for question, how in QUESTIONS.items():
-        for method in METHODS:
-            for value in (None, START[:4]):
-                part = at_rest(method, domain(), **how, value=value)
-                held = "held" if value is not None else "learned"
-                found |= {f"{question} {method} {held} {k}": x for k, x in part.items()}
-    return found
 
 
 # ------------------------------------------------------------------------ the tests

@@ -37,35 +37,6 @@ def test_higher_orders_do_not_change_lower_moments(method):
         assert_array_equal(found[1].weights["third_moment"], found[2].weights["third_moment"])
 
 
-# ---------------------------------------------------------------------- towards the exact
-
-
-def test_a_coin_has_the_moments_that_are_learned():
-    """Rewards 0 and 8 with probabilities 3/4 and 1/4: V = 12, M₃ = 48, M₄ = 336."""
-    risk = rv.Direct(alpha=0.0, alpha_bar=rv.Decay(), value=2.0, order=4).online(states=1)
-    for reward in (0.0, 0.0, 0.0, 8.0) * 5:
-        risk.update(0, reward, None, terminated=True)
-    assert_allclose([risk.variance(0), risk.third_moment(0), risk.fourth_moment(0)], [12, 48, 336])
-    assert_allclose([risk.skewness(0), risk.kurtosis(0)], [48 / 12**1.5, 336 / 144 - 3])
-    assert risk.kurtosis(0) >= risk.skewness(0) ** 2 - 2 - 1e-9
-
-
-@pytest.mark.compiled
-def test_skewness_and_kurtosis_of_the_complex_mdp_are_learned():
-    """From a million steps.
-
-    Over 8 seeds the errors have standard deviations of up to 0.008 for the skewness and 0.035 for
-    the kurtosis, and means of up to 0.007 and 0.016: six of the former beyond the latter are below
-    0.06 and 0.25, which a normal error exceeds once in 10⁸ times.
-    """
-    mdp = rv.domains.complex_mdp()
-    truth = rv.solve(mdp, "mu", order=4)
-    learner = rv.Direct(alpha=rv.Averaged(), order=4).online(states=5)
-    learner.update_many(rv.replay(mdp, seed=oracle.fresh_seed(), steps=1_000_000, target="mu"))
-    assert_allclose(learner.skewness(), truth.skewness, atol=0.06)
-    assert_allclose(learner.kurtosis(), truth.kurtosis, atol=0.25)
-
-
 # ---------------------------------------------------------------------- answers
 
 

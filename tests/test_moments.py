@@ -8,10 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from tests import oracle
-from tests.test_fixed_points import contraction, drawn_mdp, side_by_side
+from tests.test_fixed_points import contracting
 from tests.test_solve import QUESTIONS, acyclic_mdp, one_state
 
-BATCHES, BATCH = (12, 250) if oracle.SOAK else (1, 40)  # make nightly: 3,000 MDPs
 PARTS, DECIDED = (10, 500) if oracle.SOAK else (1, 120)  # MDPs whose finite moments are decided
 
 
@@ -85,7 +84,7 @@ class Nodes:
     def mean(self, x):
         return np.bincount(self.s, self.p * x, self.n)
 
-    def step(self, J, G, V, M3, M4, learn_value):
+    def step(self, J, G, V, M3, M4):
         """One sweep with step size 1; all nodes see the predictions of the sweep before."""
         s, t, c = self.s, self.s_next, self.eta * self.g * self.lm
         delta = self.r + self.g * J[t] - J[s]
@@ -96,74 +95,12 @@ class Nodes:
         third = epsilon**3 + 3 * c**2 * epsilon * V[t]
         fourth = epsilon**4 + 6 * c**2 * epsilon**2 * V[t] + 4 * c**3 * epsilon * M3[t]
         return (
-            J + self.mean(self.rho * delta) if learn_value else J,
+            J + self.mean(self.rho * delta),
             G + self.mean(self.rho_bar * around),
             V + self.mean(self.rho_bar * (epsilon**2 + c**2 * V[t] - V[s])),
             M3 + self.mean(self.rho_bar * (third + c**3 * M3[t] - M3[s])),
             M4 + self.mean(self.rho_bar * (fourth + c**4 * M4[t] - M4[s])),
         )
-
-    def rest(self, H=None):
-        zero = np.zeros(self.n)
-        now = (zero if H is None else H, *[zero] * 4)
-        for _ in range(2_000):
-            new = self.step(*now, learn_value=H is None)
-            settled = np.allclose(new, now, rtol=1e-13, atol=1e-13)
-            now = new
-            if settled:
-                break
-        return now
-
-
-def contracting(rng, question, count, most=0.85) -> list[rv.MDP]:
-    found = []
-    while len(found) < count:
-        mdp = drawn_mdp(rng)
-        if contraction(mdp, question, orders=(2, 3, 4)) < most:
-            found.append(mdp)
-    return found
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_learners_iterated_in_expectation_reach_the_fixed_point(batch, question):
-    """Direct and centred, learned and random values, on fresh MDPs; centred has no bias.
-
-    `make test` takes 40 MDPs for each kind of return, `make nightly` 3,000.
-    """
-    seed = [oracle.fresh_seed(), batch]
-    rng = np.random.default_rng(seed)
-    mdps = contracting(rng, question, BATCH)
-    together = side_by_side(mdps)
-    cuts = np.cumsum([m.n_states for m in mdps])[:-1]
-    wrong = rng.normal(size=together.n_states)
-    for H in (None, wrong):
-        for method in ("direct", "centred"):
-            reached = Nodes(together, question, method).rest(H)[2:]
-            point = rv.fixed_point(method, together, *question, value=H, order=4)
-            found = (point.variance, point.third_moment, point.fourth_moment)
-            compare(reached, found, cuts, f"{method} seed {seed}")
-            if method == "centred":
-                truth = rv.solve(together, *question, value=H, order=4)
-                exact = (truth.variance, truth.third_moment, truth.fourth_moment)
-                compare(reached, exact, cuts, f"bias, seed {seed}")
-    alone = rv.fixed_point("direct", mdps[0], *question, value=None, order=4)
-    joint = rv.fixed_point("direct", together, *question, order=4)
-    assert_allclose(alone.fourth_moment, joint.fourth_moment[: cuts[0]], rtol=1e-9, atol=1e-9)
-
-
-def compare(reached, found, cuts, where: str) -> None:
-    """Both have moments 2, 3, 4 of all MDPs; an error is relative to the largest M₄^(k/4)."""
-    pairs = zip(
-        *([np.split(x, cuts) for x in each] for each in (np.stack(reached), np.stack(found))),
-        strict=True,
-    )
-    for k, (a, b) in enumerate(pairs, start=2):
-        for mine, theirs, fourth in zip(a, b, np.split(reached[-1], cuts), strict=True):
-            size = max(1.0, np.max(np.abs(fourth))) ** (k / 4)
-            gap = np.max(np.abs(mine - theirs)) / size
-            assert gap <= 1e-10, f"order {k} {where}: off by {gap:.1e}"
 
 
 @pytest.mark.parametrize("method", ["direct", "centred"])
@@ -171,7 +108,7 @@ def test_expected_updates_are_those_in_plain_numpy(method):
     """Sweep by sweep from a random start, and none of the nodes waits for another."""
     rng = np.random.default_rng(3)
     for question in QUESTIONS:
-        (mdp,) = contracting(rng, question, 1, most=np.inf)
+        (mdp,) = contracting(rng, question, 1, np.inf, 4)
         now = tuple(rng.normal(size=(5, mdp.n_states)))
         J, G, V, M3, M4 = now
         for sweeps in (1, 5):
@@ -181,44 +118,11 @@ def test_expected_updates_are_those_in_plain_numpy(method):
                 behaviour=behaviour, estimand=estimand, order=4,
             )  # fmt: skip
             for _ in range(sweeps):
-                now = Nodes(mdp, question, method).step(*now, learn_value=True)
+                now = Nodes(mdp, question, method).step(*now)
             expected = rv.Estimates(now[0], *now[2:3], now[1], *now[3:])
             for name, x in vars(expected).items():
                 assert_allclose(getattr(found, name), x, rtol=1e-10, atol=1e-10, err_msg=name)
             now = (J, G, V, M3, M4)
-
-
-@pytest.mark.parametrize("order", [3, 4])
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("method", ["direct", "centred"])
-def test_linear_fixed_points_solve_the_system_of_the_expected_traces(method, question, order):
-    """A and b of a node, by iterating the expected trace; rewards from the predictions."""
-    mdp = rv.domains.random_mdp(8, 2, 2, seed=5, gamma=(0.2, 0.7), lam=(0.2, 0.9), ends=0.1)
-    rng = np.random.default_rng(2)
-    Phi, kappa_bar = rng.normal(size=(8, 4)), rng.random(8)
-    settings = {"features": Phi, "kappa": 0.4, "kappa_bar": kappa_bar, "order": 4}
-    point = rv.fixed_point(method, mdp, *question, **settings)
-    rows = oracle.transitions(mdp, *question)
-    shares = oracle.time_shares(mdp, question[1] or question[0])
-    J, G, V, M3 = point.value, point.mean, point.variance, point.third_moment
-
-    def discount(e):
-        return (e[4] * e[8] * e[9]) ** order
-
-    def reward(e):
-        s, t, _, _, eta, _, r, sd, g, lam = e
-        epsilon = eta * (r + g * ((1 - lam) * J[t] + lam * G[t])) - G[s]
-        c, noise = eta * g * lam, (eta * sd) ** 2
-        if order == 3:
-            return epsilon**3 + 3 * epsilon * noise + 3 * c**2 * epsilon * V[t]
-        alone = epsilon**4 + 6 * epsilon**2 * noise + 3 * noise**2
-        return alone + 6 * c**2 * (epsilon**2 + noise) * V[t] + 4 * c**3 * epsilon * M3[t]
-
-    A, b = oracle.mean_trace_system(Phi, rows, kappa_bar, discount, lambda e: e[5], reward, shares)
-    name = {3: "third_moment", 4: "fourth_moment"}[order]
-    assert_allclose(getattr(point, name), Phi @ np.linalg.solve(A, b), rtol=1e-7, atol=1e-7)
-    own = [np.sort_complex(x) for x in (point.nodes[name].spectrum, np.linalg.eigvals(A))]
-    assert_allclose(*own, atol=1e-10)
 
 
 # ---------------------------------------------------------------------- finite or not

@@ -33,9 +33,6 @@ def sum_piece(piece: Piece, states: int | None, learner: Learner) -> tuple[Any, 
         if found is None:
             learner = with_defaults(learner, chunk, {"lam": 1.0})
             found = StateEstimator(learner, states or 1)
-        if states is None:
-            largest = max(int(chunk[name].max()) for name in ("state", "next_state"))
-            found.grow(max(found.features[0].states, largest + 1))
         found.add(chunk)
     return found, experience.counts, experience.labels, ids
 

@@ -95,8 +95,7 @@ def _by_state(found: Any) -> xarray.Dataset:
         made.attrs["label_names"] = "; ".join(e.label_names)
     if e.grid is not None:
         made.attrs["grid_rows"], made.attrs["grid_columns"] = e.grid
-    if e.grid is not None and e.cells:
-        made.attrs["cells"] = e.cells
+        made.attrs |= {"cells": e.cells} if e.cells else {}
     return made
 
 

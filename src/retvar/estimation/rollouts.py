@@ -112,13 +112,7 @@ def rollouts(
 def _run(envs: list[Any], policy: Any, episodes: int, greedy: bool | None, seed: int) -> Chunk:
     """Columns of so many episodes, one after the other."""
     experience = from_gymnasium(envs, policy, episodes=episodes, deterministic=greedy, seed=seed)
-    columns = _joined(list(experience.chunks()))
-    order = np.argsort(columns.pop("stream", columns["terminated"] * 0), kind="stable")
-    return {name: column[order] for name, column in columns.items()}
-
-
-def _joined(chunks: list[Chunk]) -> Chunk:
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    return next(experience.moves().chunks(experience.counts.transitions))
 
 
 def _sample(
@@ -126,7 +120,8 @@ def _sample(
     reward_range: tuple[float, float] | None, level: float,
 ) -> ReturnSample:  # fmt: skip
     """The returns of episodes; those that were cut off are completed with their value."""
-    rows, bounds = _joined(ran), (-math.inf, math.inf)
+    rows = {name: np.concatenate([columns[name] for columns in ran]) for name in ran[0]}
+    bounds = -math.inf, math.inf
     if reward_range is not None and gamma < 1.0:
         low, high = (reward / (1.0 - gamma) for reward in reward_range)
         bounds = min(low, 0.0), max(high, 0.0)

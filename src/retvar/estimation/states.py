@@ -197,6 +197,8 @@ class StateEstimator(LeastSquaresEstimator):
         """Add transitions, one trajectory after the other."""
         rows = self._rows(chunk)
         del rows["truncated"]
+        largest = max(int(rows[name].max(initial=0)) for name in ("state", "next_state"))
+        self.grow(max(self._states, largest + 1))
         self.sums.add(**rows)
         self._count(len(chunk["reward"]))
 

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retvar.exact.moments import ROUNDING, HigherMoments, check_order
-from retvar.exact.solution import ORDERS, Solution, checked_value, solve_weighted
+from retvar.exact.solution import Solution, checked_value, solve_weighted
 from retvar.mdp import MDP, WeightedEdges, weigh_edges
 from retvar.mdp.weighted_edges import Estimand
 from retvar.support import arguments
-from retvar.support.errors import ConvergenceError, InputError
+from retvar.support.errors import ConvergenceError
 
 Array = NDArray[np.float64]
-COMPARED = ("mean", "variance", "third_moment", "fourth_moment")
 MAX_WALKS = 1_000_000  # walks simulated at the same time
 MAX_SAMPLES = 100_000_000  # returns from each state
 NEGLIGIBLE = 1e-12  # a walk stops when the rest of its return has less weight
 
 
 @dataclass(frozen=True, eq=False)
-class MonteCarlo(HigherMoments):
+class MonteCarlo:
     """Mean and variance of sampled λ-returns from each state, with standard errors.
 
-    With a higher `order` also the third and fourth central moment, which are unbiased as these are,
-    and the skewness and the excess kurtosis. A moment that is infinite is NaN, as in :func:`solve`.
-    The standard error of a moment of order k uses that of order 2k. Off-policy returns may have
-    none; the standard error is then too small.
+    A variance that is infinite is NaN, as in :func:`solve`. Its standard error uses the fourth
+    moment; off-policy returns may have none, and it is then too small.
     """
 
     mdp: MDP
@@ -38,28 +33,16 @@ class MonteCarlo(HigherMoments):
     mean_stderr: Array
     variance: Array
     variance_stderr: Array
-    spread: Array  #: the variance, 0 where it is rounding
-    order: int = 2
-    third_moment: Array | None = None  # type: ignore[assignment]  #: None below order 3
-    third_moment_stderr: Array | None = None
-    fourth_moment: Array | None = None  # type: ignore[assignment]  #: None below order 4
-    fourth_moment_stderr: Array | None = None
-
-    def _moment(self, order: int) -> Any:
-        found = getattr(self, COMPARED[order - 1])
-        if found is None:
-            raise InputError("order", self.order, f"must be at least {order} for this")
-        return found
 
     @property
-    def _spread(self) -> Array:
-        return self.spread
+    def std(self) -> Array:
+        """Standard deviation of the λ-return."""
+        return np.sqrt(self.variance)
 
-    def z(self, solution: Solution) -> tuple[Array, ...]:
-        """Deviation from `solution` in standard errors: mean, variance, third and fourth moment.
+    def z(self, solution: Solution) -> tuple[Array, Array]:
+        """Deviation of mean and variance from `solution`, in standard errors.
 
-        As many as both know. 0 if both agree up to rounding, as without randomness; NaN where a
-        moment is infinite.
+        0 if both agree up to rounding, as without randomness; NaN where a variance is infinite.
 
         >>> import retvar as rv
         >>> chain = rv.domains.chain()
@@ -68,14 +51,15 @@ class MonteCarlo(HigherMoments):
         True
         """
         arguments.instance("solution", solution, Solution, "a solution of retvar.solve")
-        found = []
-        for field in COMPARED[: min(self.order, solution.order)]:
-            exact, stderr = getattr(solution, field), getattr(self, f"{field}_stderr")
-            gap = getattr(self, field) - exact
-            with np.errstate(divide="ignore", invalid="ignore"):
-                z = gap / stderr
-            found.append(np.where(np.abs(gap) <= 1e-9 * np.maximum(1.0, np.abs(exact)), 0.0, z))
-        return tuple(found)
+        mean = _deviation(self.mean, solution.mean, self.mean_stderr)
+        return mean, _deviation(self.variance, solution.variance, self.variance_stderr)
+
+
+def _deviation(found: Array, exact: Array, stderr: Array) -> Array:
+    gap = found - exact
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = gap / stderr
+    return np.where(np.abs(gap) <= 1e-9 * np.maximum(1.0, np.abs(exact)), 0.0, z)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # overflow raises an InputError later
@@ -90,7 +74,6 @@ def monte_carlo(
     samples: int = 10_000,
     seed: int | np.random.Generator = 0,
     max_steps: int = 1_000_000,
-    order: int = 2,
 ) -> MonteCarlo:
     """Sample `samples` λ-returns from every state; the arguments are those of :func:`solve`.
 
@@ -103,24 +86,24 @@ def monte_carlo(
     >>> sampled.variance.round(1)
     array([4., 3., 2., 1.])
     """
-    order = check_order(order)
-    samples = arguments.integer("samples", samples, order, MAX_SAMPLES)
+    samples = arguments.integer("samples", samples, 2, MAX_SAMPLES)
     max_steps = arguments.integer("max_steps", max_steps, 1)
     rng = arguments.generator("seed", seed)
     edges = weigh_edges(mdp, target, behaviour, estimand, lam)
     H = None if value is None else checked_value(mdp, value)
-    exact = solve_weighted(mdp, edges, H, order)  # knows which moments are infinite
+    exact = solve_weighted(mdp, edges, H)  # knows which variances are infinite
     walk = _Walk(edges, exact.value if H is None else H, rng, max_steps)
+    mean, V, fourth = np.zeros((3, mdp.n_states))
     batch = max(1, MAX_WALKS // samples)
-    parts = [
-        _moments(walk.returns(np.arange(first, min(first + batch, mdp.n_states)), samples), order)
-        for first in range(0, mdp.n_states, batch)
-    ]
-    found = {field: np.concatenate([part[field] for part in parts]) for field in parts[0]}
-    for field in found.keys() - {"mean"}:
-        needs = ORDERS.get(field.removesuffix("_stderr"), 2)
-        found[field][exact.finite_order < needs] = np.nan
-    return MonteCarlo(mdp=mdp, samples=samples, order=order, **found)
+    for first in range(0, mdp.n_states, batch):
+        states = np.arange(first, min(first + batch, mdp.n_states))
+        returns = walk.returns(states, samples)
+        mean[states] = returns.mean(axis=1)
+        squares = (returns - mean[states, None]) ** 2
+        V[states], fourth[states] = squares.sum(axis=1) / (samples - 1), (squares**2).mean(axis=1)
+    V[np.isnan(exact.variance)] = np.nan
+    stderr = np.sqrt(np.maximum(fourth - V**2, 0.0) / samples)
+    return MonteCarlo(mdp, samples, mean, np.sqrt(V / samples), V, stderr)
 
 
 def sample_returns(
@@ -187,34 +170,3 @@ class _Walk:
             f"after {self.max_steps:,} steps {walk.size:,} of {G.size:,} returns are incomplete; "
             "raise max_steps"
         )
-
-
-def _moments(returns: Array, order: int) -> dict[str, Array]:
-    """Mean and unbiased central moments of each row, with standard errors.
-
-    A standard error is the root mean square of the influence of one return, over √n.
-    """
-    n = returns.shape[1]
-    found: dict[str, Array] = {}
-
-    def add(field: str, estimate: Array, influence: Array) -> None:
-        found[field] = estimate
-        found[f"{field}_stderr"] = np.sqrt((influence**2).mean(axis=1) / n)
-
-    mean = returns.mean(axis=1)
-    d = returns - mean[:, None]
-    squared = d**2
-    m2, m3, m4 = (x.mean(axis=1) for x in (squared, squared * d, squared**2))
-    V = squared.sum(axis=1) / (n - 1)
-    found |= {"mean": mean, "variance": V, "mean_stderr": np.sqrt(V / n)}
-    found["variance_stderr"] = np.sqrt(np.maximum(m4 - V**2, 0.0) / n)
-    found["spread"] = np.where(m2 > (ROUNDING * np.abs(returns).max(axis=1)) ** 2, V, 0.0)
-    s2, s3, s4 = (m[:, None] for m in (m2, m3, m4))
-    if order > 2:
-        third = n * n / ((n - 1) * (n - 2)) * m3
-        add("third_moment", third, squared * d - s3 - 3 * s2 * d)
-    if order > 3:
-        fourth = n * ((n * n - 2 * n + 3) * m4 - 3 * (2 * n - 3) * m2**2)
-        fourth /= (n - 1) * (n - 2) * (n - 3)
-        add("fourth_moment", fourth, squared**2 - s4 - 4 * s3 * d)
-    return found

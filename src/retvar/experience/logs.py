@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, selected
-from retvar.experience.roles import HOLDS, MOST_STATES, Roles, find_roles, role
+from retvar.experience.roles import MOST_STATES, Roles, find_roles, role_of
 from retvar.experience.stream import ABOUT, Counts, Experience
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT, first_doubts
 from retvar.experience.tables import ABSENT, Reading, Table, open_table, paths_of, torn_lines
@@ -97,7 +97,7 @@ class Log:
             start = "INSERT INTO rows" if file else f"CREATE OR REPLACE TEMP {kind} rows AS"
             columns = {"n": f"2 * (row_number() OVER () - 1 + {first})", **casts}
             columns |= {"file": f"{file}::USMALLINT"} if len(parts) > 1 else {}
-            self.work.execute(f"{start} SELECT {_named(columns)} FROM {part}")
+            self.work.in_turn(f"{start} SELECT {_named(columns)} FROM {part}")
             lines = np.array(torn_lines(self.work), dtype=np.int64)
             if lines.size:
                 before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
@@ -112,18 +112,18 @@ class Log:
         columns = {"terminated": "false", "truncated": "false"}
         columns |= dict.fromkeys(self.after, "NULL::TINYINT")
         for name, column in self.named.items():
-            columns[name] = getattr(t.sql(column, r.dates), HOLDS[role(name).holds].cast)
+            columns[name] = getattr(t.sql(column, r.dates), role_of(name).cast)
         for names, states in ((self.states, r.state), (self.after, r.next_state)):
             columns |= zip(names, self._state(states), strict=False)
         if r.time:
             simple = [quoted(name) for name in t.types if t.kind(name) != "nested"]
             columns["equal"] = f"hash({', '.join(simple)})"
-        numbers = {x: columns[name] for name, x in self.named.items() if role(name).numeric}
+        numbers = [x for name, x in self.named.items() if role_of(name).numeric]
         if r.kind != "label":
-            numbers |= {x: t.sql(x).number for x in (*r.state, *r.next_state)}
-        self.texts = [x for x in numbers if t.kind(x) == "text"]
+            numbers += [*r.state, *r.next_state]
+        self.texts = [x for x in dict.fromkeys(numbers) if t.kind(x) == "text"]
         columns["unreadable"] = _case(
-            f"CASE WHEN {numbers[x]} IS NULL THEN "
+            f"CASE WHEN {t.sql(x).number if x != r.time else columns['time']} IS NULL THEN "
             f"NOT list_contains({ABSENT}, lower({t.sql(x).text})) END"
             for x in self.texts
         )
@@ -173,8 +173,8 @@ class Log:
                 Check(f"rho > {LARGEST_RATIO!r}", small, b),
             ]
         for name, column in self.named.items():
-            holds, (least, most) = HOLDS[role(name).holds], role(name).bounds
-            found.append(Check(holds.wrong.format(name), f"{column} {holds.reason}", column))
+            least, most = role_of(name).bounds
+            found.append(Check(f"{name} IS NULL", f"{column} {role_of(name).wrong}", column))
             if least > -math.inf:
                 outside = f"{column} is not within [{least:g}, {most:g}]"
                 found.append(Check(f"{name} NOT BETWEEN {least!r} AND {most!r}", outside, column))
@@ -221,7 +221,7 @@ class Log:
             check = self.checks[why]
             reason = self._refuse_or_explain(check, times, n)
             self.counts.rejected[reason] += times
-            if check.where == HOLDS["number"].wrong.format("reward") and not self.width:
+            if check.where == "reward IS NULL" and not self.width:
                 self._count_missing_rewards(f"FROM {rows} WHERE why = {why}")
         return int(good)
 
@@ -255,20 +255,20 @@ class Log:
 
     def _in_order(self) -> bool:
         """Whether rows come entity by entity, and by times that differ; count entities."""
-        if self.roles.entity:
-            self.counts.entities += self.work.one("SELECT count(DISTINCT entity) FROM rows")
-        if self.torn or self.policy or not self.keys:
+        if not self.keys:
             return not (self.torn or self.policy)
-        follows = "time > last_time" if self.roles.time else "entity >= last_entity"
-        if len(self.keys) == 2:
-            follows = f"entity > last_entity OR (entity = last_entity AND {follows})"
-        before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in self.keys)
-        return bool(
-            self.work.one(
-                f"SELECT bool_and(NOT ({_any_null(self.keys)}) AND coalesce({follows}, n = 0)) "
-                f"FROM (SELECT n, {before} FROM rows)"
-            )
-        )
+        before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in ["n", *self.keys])
+        apart = "entity <> last_entity" if self.roles.entity else "false"
+        later = "time > last_time" if self.roles.time else "true"
+        changes, in_order = self.work.all(
+            f"SELECT count(*) FILTER ({apart}), bool_and(NOT ({_any_null(self.keys)}) "
+            f"AND coalesce({apart} OR {later}, n = 0)) FROM (SELECT {before} FROM rows)"
+        )[0]
+        if self.roles.entity:
+            entities = self.work.one("SELECT count(DISTINCT entity) FROM rows")
+            self.counts.entities += entities
+            in_order = in_order and changes == entities - 1
+        return bool(in_order and not (self.torn or self.policy))
 
     def _sort(self) -> str:
         """A table of the rows by entity and time; without duplicates."""
@@ -323,7 +323,7 @@ class Log:
         widths = {name: self.width * name.endswith("state") for name in columns}
         widths["reward"] = len(r.others) + 1 if r.others else 0
         name = "acting_moves" if self.acting else "moves"
-        self.work.execute(
+        self.work.in_turn(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
             coded AS (SELECT {coded} FROM {rows} {"WHERE time IS NOT NULL" * bool(r.time)}),
             ahead AS (SELECT *, coalesce({same}, false) AS same,
@@ -532,7 +532,6 @@ def from_table(
     found.fixed_states, found.force = is_integer(states), flag("force", force)
     found.cost = "" if roles.others else cost or ""
     found.rewards = (roles.reward, *roles.others) if roles.others else ()
-    found.discount_columns = {name: given[name] for name in ("gamma", "lam") if given[name]}
     found.counts.suspicions = first_doubts(table, roles)
     if grows:
         found.grown = partial(grows.grown, seen, given)

@@ -63,6 +63,14 @@ class Workspace:
                 "source", self.source, f"cannot be read: {describe_error(error)}"
             ) from None
 
+    def in_turn(self, query: str) -> Any:
+        """Run a query that takes one row after another: another thread would only wait, busily."""
+        self.db.execute("SET threads = 1")
+        try:
+            return self.execute(query)
+        finally:
+            self.db.execute("RESET threads")
+
     def all(self, query: str) -> list[tuple[Any, ...]]:
         """All rows that a query gives."""
         return list(self.execute(query).fetchall())

@@ -17,56 +17,44 @@ log = logging.getLogger("retvar")
 MOST_STATES = 10_000_000
 
 
-class Holds(NamedTuple):
-    """What a column may hold: how it is cast, which entries are wrong, and words for both."""
-
-    cast: str
-    wrong: str
-    reason: str
-    need: str
-
-
-WHEN = "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say day_first=True"
-TRUTHS = "true and false, yes and no, or 1 and 0; write 0 in place of blanks"
-FINITE = "{0} IS NULL OR NOT isfinite({0})"
-HOLDS = {
-    "number": Holds("number", FINITE, "is missing or not finite", "numbers"),
-    "probability": Holds("number", "{0} IS NULL", "is missing", "numbers"),
-    "flag": Holds("flag", "{0} IS NULL", "is neither true nor false", TRUTHS),
-    "label": Holds("label", "{0} IS NULL", "is missing", "one number or text"),
-    "id": Holds("id", "{0} IS NULL", "is missing", "one number or text"),
-    "time": Holds("time", "{0} IS NULL", "is missing or no time", WHEN),
-}
-
-
 class Role(NamedTuple):
-    """What a column must hold, and where it is found by its name without being named.
+    """What a column holds: how it is cast, NULL where it is wrong, and where it is found unnamed.
 
     That is by 'default' (of the argument), 'always', or in files that retvar wrote: its 'own'.
     """
 
-    holds: str
+    cast: str
     found: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    wrong: str = "is missing"
 
     @property
     def numeric(self) -> bool:
         """Whether text that is no number is wrong there."""
-        return self.holds in ("number", "probability", "time")
+        return self.cast in ("finite", "number", "time")
 
 
+FINITE, TRUTH = "is missing or not finite", "is neither true nor false"
+NEEDS = {
+    "finite": "numbers", "number": "numbers", "label": "one number or text",
+    "id": "one number or text", "flag": "true and false, or 0 and 1; write 0 in place of blanks",
+    "time": "numbers, or dates such as 2026-01-31 or 2026-01-31T12:00; for 31.01.2026 say "
+            "day_first=True",
+}  # fmt: skip
 ROLES = {  # in the order in which their entries are judged
-    "reward": Role("number", "", (-LARGEST_REWARD, LARGEST_REWARD)),
-    "gamma": Role("number", "own", (0.0, 1.0)), "lam": Role("number", "own", (0.0, 1.0)),
-    "rho": Role("number", "own", (0.0, LARGEST_RATIO)),
-    "terminated": Role("flag", "default"), "truncated": Role("flag", "default"),
-    "target": Role("probability"), "behaviour": Role("probability"),
+    "reward": Role("finite", "", (-LARGEST_REWARD, LARGEST_REWARD), FINITE),
+    "gamma": Role("finite", "own", (0.0, 1.0), FINITE),
+    "lam": Role("finite", "own", (0.0, 1.0), FINITE),
+    "rho": Role("finite", "own", (0.0, LARGEST_RATIO), FINITE),
+    "terminated": Role("flag", "default", wrong=TRUTH),
+    "truncated": Role("flag", "default", wrong=TRUTH),
+    "target": Role("number"), "behaviour": Role("number"),
     "episode": Role("id", "always"), "entity": Role("id", "always"),
-    "action": Role("label", "default"), "time": Role("time"),
+    "action": Role("label", "default"), "time": Role("time", wrong="is missing or no time"),
 }  # fmt: skip
 
 
-def role(name: str) -> Role:
+def role_of(name: str) -> Role:
     """What a column holds; other rewards are rewards, too."""
     return ROLES.get(name, ROLES["reward"])
 
@@ -98,13 +86,13 @@ def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     if not rewards or len(set(rewards)) < len(rewards):
         raise InputError("reward", listed(rewards), "must be names of different columns")
     roles = Roles(kind="number", states=None, dates=False)
-    roles.reward, *roles.others = (_column(table, "reward", name, "number") for name in rewards)
+    roles.reward, *roles.others = (_column(table, "reward", name, "finite") for name in rewards)
     for name, role in list(ROLES.items())[1:]:
         column = given[name]
         if column is None and (role.found == "always" or (own and role.found == "own")):
             column = name
         optional = role.found == "default" or given[name] is None
-        setattr(roles, name, _column(table, name, column, role.holds, optional))
+        setattr(roles, name, _column(table, name, column, role.cast, optional))
     if own and roles.entity is None and "stream" in table.types:
         roles.entity = "stream"
     if roles.terminated is None and given["terminated"] is not False:
@@ -135,7 +123,7 @@ def _listed(names: Any) -> list[Any]:
 
 
 def _column(
-    table: Table, role: str, name: Any, holds: str = "label", optional: bool = False
+    table: Table, role: str, name: Any, cast: str = "label", optional: bool = False
 ) -> str | None:
     """The column of a role, with a type that fits; None where one that is optional is absent."""
     if name is None or name is False or (optional and name == role and name not in table.types):
@@ -143,15 +131,15 @@ def _column(
     if not isinstance(name, str) or name not in table.types:
         raise InputError(role, literal(name), f"must be the name of a column; {_names(table)}")
     kind = table.kind(name)
-    fits = holds in ("label", "id") or kind in {*NUMBERS, "text"} or holds == kind == "time"
+    fits = cast in ("label", "id") or kind in {*NUMBERS, "text"} or cast == kind == "time"
     if kind == "nested" or not fits:
-        raise _wrong(table, name, table.types[name], holds)
+        raise _wrong(table, name, table.types[name], cast)
     return name
 
 
-def _wrong(table: Table, name: str, shown: Any, holds: str) -> InputError:
+def _wrong(table: Table, name: str, shown: Any, cast: str) -> InputError:
     """The error for a column that holds something else."""
-    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {HOLDS[holds].need}")
+    return InputError(f"column {name!r} of {table.name}", shown, f"must hold {NEEDS[cast]}")
 
 
 def _find_states(table: Table, roles: Roles, state: Any, next_state: Any) -> bool:

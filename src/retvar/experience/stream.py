@@ -163,8 +163,6 @@ class Experience(Shown):
     grid: tuple[int, int] | None = None  #: rows and columns, where states lie on a map
     cells: str = ""  #: a letter for each state, to print on the map
     policy: str = ""  #: description of the policy
-    discount_columns: dict[str, str] = field(default_factory=dict)
-    """Columns that the caller named for γ and λ."""
     endless: bool = False  #: whether it goes on for ever, as a machine does
     is_log: bool = False  #: whether it comes from a table of logged rows
     force: bool = False  #: go on where more than half of the rows are left out

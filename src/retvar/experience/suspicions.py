@@ -81,23 +81,27 @@ def _order_remedy(counts: Counts) -> str:
 def first_doubts(table: Table, roles: Roles) -> list[str]:
     """Warnings about the first rows: ids that alternate, or times that go back."""
     free = [name for name in table.types if name not in roles.used and table.kind(name) != "nested"]
-    ids = [*filter(IDS.search, free), *filter(None, [roles.episode])]
-    mixed = [name for name in ids if not roles.entity and _alternates(table, roles, name)]
-    if mixed:
-        others = f" (or one of {listed(map(repr, mixed[1:]))})" if mixed[1:] else ""
-        return [f"column {mixed[0]!r} alternates, so that rows of several may be mixed: name "
-                f"entity={mixed[0]!r}{others}"]  # fmt: skip
-    back = (name for name in free if not roles.time and _goes_back(table, roles, name))
-    return [f"column {name!r} goes back between rows that follow one another, so that they may be "
-            f"out of order: name time={name!r}" for name in list(back)[:1]]  # fmt: skip
+    if not roles.entity:
+        ids = [*filter(IDS.search, free), *([roles.episode] if roles.episode else [])]
+        mixed = [repr(name) for name in ids if _alternates(table, roles, name)]
+        if mixed:
+            others = f" (or one of {listed(mixed[1:])})" if mixed[1:] else ""
+            return [f"column {mixed[0]} alternates, so that rows of several may be mixed: name "
+                    f"entity={mixed[0]}{others}"]  # fmt: skip
+    if not roles.time:
+        for name in free:
+            if _goes_back(table, roles, name):
+                return [f"column {name!r} goes back between rows that follow one another, so that "
+                        f"they may be out of order: name time={name!r}"]  # fmt: skip
+    return []
 
 
 def _alternates(table: Table, roles: Roles, name: str) -> bool:
-    """Whether ids come back after others, in the middle of episodes."""
-    facts = table.facts(name)
-    counter = facts.numbers == facts.rows
-    value = table.sql(name).number if counter else f"hash({quoted(name)})"
-    return facts.present > 0 and _often(table, roles, value, "x <> before AND again", counter)
+    """Whether ids come back after others, in the middle of episodes; counters may start anew."""
+    facts, sql = table.facts(name), table.sql(name)
+    if facts.numbers == facts.rows:
+        return _often(table, roles, sql.number, "x <> before AND again AND x <> least")
+    return bool(facts.present) and _often(table, roles, f"hash({sql.id})", "x <> before AND again")
 
 
 def _goes_back(table: Table, roles: Roles, name: str) -> bool:
@@ -107,26 +111,23 @@ def _goes_back(table: Table, roles: Roles, name: str) -> bool:
     if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
         return False  # numbers may be a duration
     value = table.sql(name, dates).time
-    keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each)
-    missing = table.work.one(f"SELECT count(*) - count({value}) FROM retvar_first")
-    return not missing and _often(table, roles, value, "x < before", not dates, keys or "0")
+    if table.work.one(f"SELECT count(*) > count({value}) FROM retvar_first"):
+        return False
+    keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each) or "0"
+    return _often(table, roles, value, "x < before" + " AND x <> least" * (not dates), keys)
 
 
-def _often(
-    table: Table, roles: Roles, value: str, where: str, counter: bool, keys: str = "0"
-) -> bool:  # fmt: skip
-    """Whether a condition holds in many rows that follow one that is no end.
-
-    A `counter` that falls back to its least number starts anew, which does not count.
-    """
+def _often(table: Table, roles: Roles, value: str, where: str, keys: str = "0") -> bool:
+    """Whether a condition holds in many rows that follow one that is no end."""
     flags = (table.sql(name).flag for name in (roles.terminated, roles.truncated) if name)
     ended = " OR ".join(f"coalesce({flag}, false)" for flag in flags) or "false"
-    found = table.work.one(
-        f"""SELECT count(*) FILTER ({where} AND NOT over {"AND x <> least" * counter})
-        >= greatest({LEAST}, {OFTEN} * count(*)) FROM (
-        SELECT x, lag(x) OVER w AS before, lag(ended) OVER w AS over, min(x) OVER () AS least,
-        row_number() OVER (PARTITION BY x ORDER BY n) > 1 AS again
-        FROM (SELECT {value} AS x, {ended} AS ended, hash({keys}) AS entity, rowid AS n
-              FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n))"""
+    return bool(
+        table.work.one(
+            f"""SELECT count(*) FILTER ({where} AND NOT over)
+            >= greatest({LEAST}, {OFTEN} * count(*)) FROM (
+            SELECT x, lag(x) OVER w AS before, lag(ended) OVER w AS over, min(x) OVER () AS least,
+            row_number() OVER (PARTITION BY x ORDER BY n) > 1 AS again
+            FROM (SELECT {value} AS x, {ended} AS ended, hash({keys}) AS entity, rowid AS n
+                  FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n))"""
+        )
     )
-    return bool(found)

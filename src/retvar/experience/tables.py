@@ -36,7 +36,7 @@ KINDS = {
 }  # fmt: skip  # of DuckDB's types
 NUMBERS = {"whole", "number", "flag"}
 EXACT = 2.0**53
-NUMBER = "number of "  # what a column holds as a number is a column so called
+NUMBER = "retvar number of "  # begins the name of a column as numbers
 FIRST_ROWS = 65_536  # that decide what a column holds
 CODE = "^[+-]?0[0-9]+$"  # a code such as 010, and no number
 DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H:%M", " %H:%M:%S")]

@@ -204,7 +204,7 @@ def kernel_of(specs: tuple[Spec, ...], off_policy: bool) -> Kernel:
     learn, clear = learning(specs)
     made = {
         "learn_step": learn, "clear_traces": clear, "OFF_POLICY": off_policy,
-        "COINS": specs[0].coins, "read_words": read_block(len(specs)),
+        "COINS": specs[0].coins, "read_words": read_block(specs),
     }  # fmt: skip
     made["run_rows"] = part(FunctionType(run.__code__, globals() | made, "run"))
     key = repr((specs, off_policy))

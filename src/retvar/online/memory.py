@@ -131,24 +131,25 @@ class Memory:
     def grow(self, streams: int) -> None:
         """Add traces for more streams; existing traces do not change."""
         m, more = self.block, streams - self.streams
+
+        def longer(x: Any, blank: float) -> Any:
+            rows = None if x is None else np.full((more, x.shape[1]), blank, x.dtype)
+            return None if x is None else np.concatenate([x, rows])
+
         if more > 0:
-            E, live, last = (
-                tuple(np.concatenate([x, np.zeros((more, x.shape[1]), x.dtype)]) for x in part)
-                for part in (m.E, m.live, (m.last,))
-            )
-            for each in live:
-                each[-more:, :-1] = -1
-            self.block = m._replace(E=E, live=live, last=last[0])
+            E, live = tuple(longer(x, 0) for x in m.E), tuple(longer(x, -1) for x in m.live)
+            for listed in (x for x in live if x is not None):
+                listed[-more:, -1] = 0
+            self.block = m._replace(E=E, live=live, last=longer(m.last, 0))
 
     def list_traces(self) -> None:
         """List the weights whose traces are not 0."""
-        for E, live in zip(self.block.E, self.block.live, strict=True):
+        both = zip(self.block.E, self.block.live, strict=True)
+        for E, live in ((E, live) for E, live in both if live is not None):
             for e, found in zip(E, live, strict=True):
                 reached, found[:] = np.flatnonzero(e), -1
-                found[-1] = 0
-                if found.size > 1:
-                    found[: reached.size], found[-1] = reached, reached.size
-                    found[e.size - 1 + reached] = np.arange(reached.size)
+                found[: reached.size], found[-1] = reached, reached.size
+                found[e.size - 1 + reached] = np.arange(reached.size)
 
     def set_rows(self, rows: list[Rows], states: int) -> None:
         """Take the features of the states of a chunk; those of one node, or of each."""
@@ -200,7 +201,7 @@ class Memory:
         """Two numbers of the step-size rule for each weight, as checkpoints have them."""
         m, kind, size = self.block, self.nodes[k].kind, self.nodes[k].initial.size
         found = np.zeros((size, 2))
-        if counts_visits(kind):
+        if counts_visits(kind) and self.specs[k].learns:
             found[:, 0] = m.visits[k][:size]
         if depends_on_errors(kind) and self.specs[k].learns:
             found[:, 0], found[:, 1] = m.first[k][:size, 0], m.second[k][:size, 0]
@@ -211,7 +212,7 @@ class Memory:
     def set_rule_state(self, k: int, given: Array) -> None:
         """Take what :meth:`rule_state` gave."""
         m, node, size = self.block, self.nodes[k], self.nodes[k].initial.size
-        if counts_visits(node.kind):
+        if counts_visits(node.kind) and self.specs[k].learns:
             n = np.maximum(given[:, 0], 1.0)
             m.visits[k][:size] = given[:, 0]
             power = node.parameters[1]
@@ -234,11 +235,12 @@ class Memory:
         self.grow(other.streams)
         for name, mine, theirs in zip(Block._fields, self.block, other.block, strict=True):
             by_weight = name in ("w", "held", "first", "second", "taken", "visits", "rates")
-            if isinstance(mine, tuple) and not isinstance(mine[0], tuple):
+            if isinstance(mine, tuple):
                 for x, y, node in zip(mine, theirs, other.nodes, strict=True):
-                    old = y[: node.initial.size] if by_weight else y
-                    x[tuple(slice(n) for n in old.shape)] = old
-            elif not isinstance(mine, tuple) and mine.shape == theirs.shape:
+                    if x is not None and y is not None:
+                        old = y[: node.initial.size] if by_weight else y
+                        x[tuple(slice(n) for n in old.shape)] = old
+            elif mine is not None and mine.shape == theirs.shape:
                 mine[...] = theirs
         self.list_traces()
         self.counts[:] = other.counts

@@ -306,8 +306,8 @@ class OutputFolder:
     @contextlib.contextmanager
     def opened(self) -> Iterator[OutputFolder]:
         """Create or check the folder, and lock it; a folder with other contents is refused."""
-        self._refuse_other()
         try:
+            self._refuse_other()
             for name in ("data", "figures"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
             with FileLock(self.path / LOCK, timeout=0):
@@ -322,11 +322,8 @@ class OutputFolder:
         kind = kind_of("out", self.path)
         if kind not in ("folder", ""):
             raise InputError("out", self.path, f"is a {kind}; name a folder")
-        try:
-            names = sorted(file.name for file in self.path.iterdir()) if kind else []
-        except OSError as error:
-            raise unwritable(self.path, error, "out") from None
-        names = [name for name in names if name != LOCK and not is_temporary(Path(name))]
+        files = sorted(self.path.iterdir()) if kind else []
+        names = [each.name for each in files if each.name != LOCK and not is_temporary(each)]
         if names and MARKER not in names:
             remedy = f"holds other files ({listed(names, 3)}); name a new or empty folder"
             raise InputError("out", self.path, remedy)

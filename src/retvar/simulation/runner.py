@@ -137,7 +137,7 @@ class Worker:
         self.stream = simulation.question.stream
         x, shape = self.lanes, block.shape
         features = [node.features for node in x.nodes]
-        self.m = block_of(shape.specs, features, x.p, x.q, x.kappa, x.states, whole=False)
+        self.m = block_of(shape.specs, features, x.p, x.q, x.kappa, x.states)
         with _kernel_lock:  # shared by all threads
             self.kernel = kernel_of(shape)
         slots = len(block.shape.rows)

@@ -15,10 +15,10 @@ from numba.np.arrayobj import get_cfarray_intrinsic
 from numpy.typing import NDArray
 
 from retvar.support.errors import InputError
-from retvar.td.features import Features, Rows, States
+from retvar.td.features import Features, Rows, States, Vector
 from retvar.td.jit import part
 from retvar.td.lazy import DEFERRED
-from retvar.td.nodes import DENSE, EAGER, LAZY, LIMIT, NONE, SPARSE, TABLE, Block, Spec
+from retvar.td.nodes import DENSE, EAGER, LAZY, LIMIT, NONE, SPARSE, Block, Spec
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
 
 Array = NDArray[np.float64]
@@ -107,70 +107,69 @@ def block_of(
     q: Array,
     kappa: Array,
     states: int = 1,
-    whole: bool = True,
 ) -> Block:
     """Arrays of a block; `p`, `q` are [node, lane], `kappa` [node, state or one].
 
-    `states`: how many have a step of their own noted. What no node needs is small where the block
-    is to be `whole`, and otherwise None: compiling takes half as long.
+    `states`: how many have a step of their own noted. What no node needs is None: that compiles in
+    half the time.
     """
-    width, count = p.shape[1], len(specs)
+    width, count, first = p.shape[1], len(specs), specs[0]
     none = np.zeros(0, dtype=np.int64)
-    traced = [spec.trace != NONE and spec.learns for spec in specs]
-    counts = [spec.learns and counts_visits(spec.kind) for spec in specs]
-    errors = [spec.learns and depends_on_errors(spec.kind) for spec in specs]
-    sparse = [spec.features == SPARSE for spec in specs]
-    lazy = [spec.trace == LAZY for spec in specs]
+    lazy = any(spec.trace == LAZY for spec in specs)
 
-    def each(needed: Any, make: Any, blank: Any) -> tuple[Any, ...]:
-        """An array for each node; `make` takes its number of weights, and of lanes."""
-        found = []
-        for spec, f, on in zip(specs, features, needed, strict=True):
-            if on:
-                found.append(make(f.size + 1, 1 if spec.common else width))
-            else:
-                found.append(blank.copy() if whole else None)
-        return tuple(found)
+    def each(needs: Any, make: Any) -> tuple[Any, ...]:
+        """An array for each node that needs it, made of its number of weights and of lanes."""
+        given = zip(specs, features, strict=True)
+        sizes = ((s, f.size + 1, 1 if s.common else width) for s, f in given)
+        return tuple(make(n, k) if needs(s) else None for s, n, k in sizes)
 
     def lanes(needed: bool) -> Any:
-        return aligned_zeros(count, width) if whole or needed else None
+        return aligned_zeros(count, width) if needed else None
 
     def live(rows: int, _: int) -> Any:
         found = np.full((1, 2 * rows - 1), -1, dtype=np.int64)
         found[:, -1] = 0
         return found
 
-    cell = np.zeros((1, 1))
+    def adapts(s: Spec) -> bool:
+        return s.learns and depends_on_errors(s.kind)
+
+    def counts(s: Spec) -> bool:
+        return s.learns and counts_visits(s.kind)
+
+    def is_traced(s: Spec) -> bool:
+        return s.trace != NONE and s.learns
+
     rows = [
-        end_row(f.rows()) if on and f.states is not None else (none, none, np.zeros(0))
-        for on, f in zip(sparse, features, strict=True)
+        None if s.features != SPARSE
+        else (none, none, np.zeros(0)) if f.states is None else end_row(f.rows())
+        for s, f in zip(specs, features, strict=True)
+    ]  # fmt: skip
+    tables = [
+        dense(f, f.states or 0) if s.features == DENSE else None
+        for s, f in zip(specs, features, strict=True)
     ]
     return Block(
-        w=each([True] * count, aligned_zeros, cell),
-        held=each([s.learns and averages(s.kind) for s in specs], aligned_zeros, cell),
-        first=each(errors, aligned_zeros, cell),
-        second=each(errors, aligned_zeros, cell),
-        taken=each([s.steps and on for s, on in zip(specs, errors, strict=True)],
-                   aligned_zeros, cell),
-        used=each([s.steps for s in specs],
-                  lambda _, k: np.zeros((states, 1 if specs[0].coins else k)), cell),
-        E=each(traced, lambda n, _: aligned_zeros(1, n), cell),
-        live=each([on and (whole or s.size == 0) for s, on in zip(specs, traced, strict=True)],
-                  live, np.zeros((1, 1), dtype=np.int64)),
-        visits=each([whole or on for on in counts], lambda n, _: np.zeros(n), cell),
-        rates=each([whole or on for on in counts], lambda n, _: np.ones(n), cell),
-        fresh=each(sparse, lambda n, _: np.zeros(n), np.zeros(1)),
-        phi=tuple(dense(f, f.states or 0) if s.features == DENSE else cell.copy() if whole else None
-                  for s, f in zip(specs, features, strict=True)),
-        rows=tuple(x if whole or on else None for x, on in zip(rows, sparse, strict=True)),
-        sums=each(lazy, lambda _, k: np.zeros((DEFERRED + 1, k)), np.zeros((DEFERRED + 1, 1))),
-        scales=np.ones((DEFERRED + 1, count)) if whole else None,
+        w=each(lambda s: True, aligned_zeros),
+        held=each(lambda s: s.learns and averages(s.kind), aligned_zeros),
+        first=each(adapts, aligned_zeros),
+        second=each(adapts, aligned_zeros),
+        taken=each(lambda s: s.steps and adapts(s), aligned_zeros),
+        used=each(lambda s: s.steps, lambda _, k: np.zeros((states, 1 if first.coins else k))),
+        E=each(is_traced, lambda n, _: aligned_zeros(1, n)),
+        live=each(lambda s: s.size == 0 and is_traced(s), live),
+        visits=each(counts, lambda n, _: np.zeros(n)),
+        rates=each(counts, lambda n, _: np.ones(n)),
+        fresh=each(lambda s: s.features == SPARSE, lambda n, _: np.zeros(n)),
+        phi=tuple(tables), rows=tuple(rows),
+        sums=each(lambda s: s.trace == LAZY, lambda _, k: np.zeros((DEFERRED + 1, k))),
+        scales=np.ones((DEFERRED + 1, count)) if lazy else None,
         p=_aligned(p), q=_aligned(q),
-        own=lanes(not all(s.local for s in specs)), errors=lanes(False),
-        now=lanes(False), after=lanes(False),
-        coins=np.ones(1 + 64 * -(-width // 64)) if whole else None,
+        own=lanes(not all(s.local for s in specs)), errors=lanes(first.checked),
+        now=lanes(lazy), after=lanes(lazy),
+        coins=np.ones(1 + 64 * -(-width // 64)) if first.coins else None,
         kappa=np.ascontiguousarray(kappa), last=np.zeros((1, count)),
-        lost=np.zeros(1) if whole else None, powers=each([False] * count, None, np.zeros(1)),
+        lost=np.zeros(1) if first.checked else None, powers=each(lambda s: False, None),
     )  # fmt: skip
 
 
@@ -203,9 +202,9 @@ _POINTER = {"f": _pointing_to(types.float64), "i": _pointing_to(types.int64)}
 
 def _flat(block: Any) -> list[Any]:
     """All arrays of nested tuples, in order."""
-    if isinstance(block, np.ndarray):
-        return [block]
-    return [array for each in block for array in _flat(each)]
+    if isinstance(block, tuple):
+        return [array for each in block for array in _flat(each)]
+    return [] if block is None else [block]
 
 
 def words_of(block: Block) -> Any:
@@ -218,21 +217,22 @@ def words_of(block: Block) -> Any:
     return np.array(words, dtype=np.int64) if COMPILED else block
 
 
-def read_block(nodes: int) -> Any:
+def read_block(specs: tuple[Spec, ...]) -> Any:
     """An inlined function that makes a block of :func:`words_of`."""
     if not COMPILED:
         return lambda block: block
-    spec = Spec(0, 0, True, NONE, 0, TABLE, True)
-    zeros = np.zeros((nodes, 1))
-    model = block_of((spec,) * nodes, [States(1)] * nodes, zeros, zeros, zeros)
+    zeros = np.zeros((len(specs), 1))
+    model = block_of(specs, [Vector(1)] * len(specs), zeros, zeros, zeros)
     names: dict[str, Any] = {"array": _array_at, "Block": Block, **_POINTER}
     exec(f"def make(words): return Block(*{_reading(tuple(model), itertools.count())})", names)
     return part(names["make"])
 
 
 def _reading(kind: Any, numbers: Iterator[int]) -> str:
-    """An expression of words: an array, or nested tuples of arrays, like `kind`."""
-    if not isinstance(kind, np.ndarray):
+    """An expression of words: an array, None, or nested tuples of these, like `kind`."""
+    if kind is None:
+        return "None"
+    if isinstance(kind, tuple):
         return f"({' '.join(f'{_reading(each, numbers)},' for each in kind)})"
     at = next(numbers)
     shape = ", ".join(f"words[{at}, {axis + 1}]" for axis in range(kind.ndim))

@@ -75,7 +75,7 @@ class Block(NamedTuple):
     """Arrays of a block of lanes; tuples have an entry for each node.
 
     There is one weight more than a node has, always 0: that of the end of an episode in a table.
-    Arrays that no node needs are small and not read.
+    What no node needs is None.
     """
 
     w: Any  #: [weight, lane] what predictions are made of
