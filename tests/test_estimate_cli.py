@@ -245,3 +245,17 @@ def test_ctrl_c_ends_it_soon_and_saves_the_estimator(tmp_path):
     assert steps >= 9_999
     assert f"{steps:,} transitions" in stdout
     assert pq.read_table(tmp_path / "log.parquet").num_rows == steps
+
+
+def test_at_takes_a_file_of_observations():
+    rng = np.random.default_rng(0)
+    columns = {"x": rng.random(400), "y": rng.random(400), "reward": rng.normal(size=400)}
+    pyarrow.csv.write_csv(pa.table(columns | {"terminated": np.arange(400) % 2 == 1}), "log.csv")
+    np.save("places.npy", [[0.25, 0.5], [0.75, 0.5]])
+    table = "log.csv", "--state", "x,y", "--gamma", "0.9", "--formats", "none", "--json"
+    found = json.loads(done(*table, "--at", "places.npy").stdout)
+    both = json.loads(done(*table, "--at", "0.25,0.5", "--at", "0.75,0.5").stdout)
+    assert found["at"] == both["at"]
+    assert len(found["at"]) == 2
+    np.save("places.npy", 3.0)
+    assert refused(*table, "--at", "places.npy") == "at"

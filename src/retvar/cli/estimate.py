@@ -74,7 +74,10 @@ OPTIONS: base.Options = {
     "follow": (bool, "Estimate again when a .csv file or a folder has grown, until Ctrl-C."),
     "cluster": (None, "Sum the files of a log on Dask workers: local, or tcp://host:8786."),
     "policy": ACTING["policy"],
-    "at": (["STATE"], "Also answer for this label, number, observation (0.1,2) or STATE,ACTION."),
+    "at": (
+        ["STATE"],
+        "Also answer for this label, number, observation (0.1,2; all of a .npy) or STATE,ACTION.",
+    ),
     **base.JSON,
 }
 RARE: base.Options = {
@@ -201,11 +204,25 @@ def _refuse_unknown(experience: Experience, args: dict[str, Any]) -> None:
     """Refuse a wrong ``--at`` before anything is learned, where the states are known."""
     from retvar.estimation.answers import find_state
 
+    if experience.width is not None:
+        args["at"] = [place for text in args["at"] for place in _places(text)]
     for text in () if args["actions"] else args["at"]:  # pairs are known once they have been read
         if experience.width is not None or experience.fixed_states:
             find_state(experience, text)
         elif experience.labels is None and not text.strip().isdecimal():  # how many is not known
             raise InputError("at", text, "must be the number of a state, 0 or more")
+
+
+def _places(text: str) -> list[str]:
+    """An observation, or all of a NumPy file of them."""
+    import numpy as np
+
+    if not text.endswith(".npy"):
+        return [text]
+    try:
+        return [",".join(map(repr, row)) for row in np.load(text, allow_pickle=False).tolist()]
+    except (OSError, ValueError, TypeError):
+        raise InputError("at", text, "must be a NumPy file of rows of numbers") from None
 
 
 @contextlib.contextmanager

@@ -3,13 +3,8 @@
 A base is an object with two methods: ``fit(moves, folds)`` takes an :class:`EpisodeLog` and
 :class:`Folds`, and fits one value function without each fold; ``predict(points)`` returns what
 these say of rows of numbers [fold, place]. :class:`Folds` has the returns of the rows, for
-regressions, and the values of the first base along the log, to bootstrap from.
-
->>> class Constant:
-...     def fit(self, moves, folds):
-...         self.means = [folds.returns[rows & folds.whole].mean() for rows in folds.others()]
-...     def predict(self, points):
-...         return np.repeat(np.array(self.means)[:, None], len(points), axis=1)
+regressions, and the values of the first base along the log, to bootstrap from. An example is
+``examples/regressor_base.py``.
 """
 
 from __future__ import annotations

@@ -119,13 +119,6 @@ class Neighbours:
     variance that the return lacks since its end was not seen, the number of its segment, and what
     its square lacks, if anything. Of the `candidates` it asks so many neighbours as forecast best,
     and fewer where the value bends.
-
-    >>> rng = np.random.default_rng(0)
-    >>> x, error = rng.uniform(size=(4_000, 1)), 2.0 * rng.normal(size=4_000)
-    >>> spread = Neighbours(x, error, np.zeros(4_000), np.arange(4_000))
-    >>> found = spread.at([[0.5], [9.0]])
-    >>> found.std.round(), found.note.tolist()
-    (array([ 2., nan]), ['', 'far from the data (distance 28)'])
     """
 
     def __init__(
@@ -315,7 +308,8 @@ def find_nearest(near: Any, left_out: Any, segments: Any, visits: Any) -> None:
     seen, visit[:] = np.empty(segments, dtype=np.int64), -1
     squares, (P, K) = np.empty(BOX), near.visits.shape
     for p in range(P):
-        apart = box_distances(near.points[p], visits.low, visits.high)
+        gap = np.maximum(np.maximum(visits.low - near.points[p], near.points[p] - visits.high), 0.0)
+        apart = (gap * gap).sum(axis=1)  # from the boxes, squared
         queue = np.argsort(apart)
         count, check = 0, 0
         for k in range(queue.size):
@@ -331,13 +325,6 @@ def find_nearest(near: Any, left_out: Any, segments: Any, visits: Any) -> None:
         for i in range(K):
             near.visits[p, i], near.distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
         nearest[known], visit[known] = np.inf, -1
-
-
-@compiled
-def box_distances(place: Any, low: Any, high: Any) -> Any:
-    """The squared distance of a place from each box; 0 inside."""
-    gap = np.maximum(np.maximum(low - place, place - high), 0.0)
-    return (gap * gap).sum(axis=1)
 
 
 @compiled

@@ -76,7 +76,7 @@ class Place(LocalSpread):
     jackknife: Array  #: standard error of the value, by fits without each fold
     apart: Array  #: how far the bases disagree
     rough: Array  #: how far the value varies among the nearest episodes
-    ended: Array  #: [place, 2] least and largest return of near episodes that end at once; or NaN
+    ended: Array  #: [place, 2] least and largest return of near ends, to the last step; or NaN
 
     def value_interval(self, level: float) -> tuple[Array, Array]:
         """Value ± half an interval; it holds what near episodes did that end at once."""
@@ -149,6 +149,8 @@ class Stack:
         self._rows, self._state, self._fold = rows, log.state[rows], folds.fold[rows]
         self._segment = np.unique(log.segment[rows], return_inverse=True)[1]
         self._use, self._share = folds.whole[rows], folds.share[rows]
+        last = np.flatnonzero(log.terminated | log.cut)
+        self._last = last[np.searchsorted(last, rows)]  #: row of each row's episode
         points, fold = (self._state, log.end_state), (self._fold, folds.fold[log.cut])
         at_rows, at_ends = (
             np.stack([held_out(base, *x) for base in self.bases.values()])
@@ -156,20 +158,15 @@ class Stack:
         )
         self.weights = self._find_weights(at_rows, at_ends)
         self._value, ends = mixed(self.weights, at_rows), mixed(self.weights, at_ends)
-        self._returns = lambda_returns(log, self._filled(self._value), ends)  #: of all rows
-        self._return = self._returns[rows]
+        self._returns = lambda_returns(log, folds.value, ends)  #: of all rows
         self._error, beyond, self._weight = self._errors(self._value, ends, log.lam)
         self.near = neighbours_of(log, rows, self._error, beyond)
 
-    def _filled(self, value: Array) -> Array:
-        """Values along the log that are these at the rows."""
-        found = self._along.copy()
-        found[self._rows] = value
-        return found
-
     def _errors(self, value: Array, ends: Array, lam: Any = 1.0) -> Array:
         """What :func:`errors` finds at the rows, for their values and those at the cuts."""
-        return np.stack(errors(self._log, self._filled(value), ends, lam))[:, self._rows]
+        along = self._along.copy()
+        along[self._rows] = value
+        return np.stack(errors(self._log, along, ends, lam))[:, self._rows]
 
     def _find_weights(self, values: Array, ends: Array) -> Array:
         """Weights whose mixture forecasts held-out returns best, in units of the spread."""
@@ -211,8 +208,7 @@ class Stack:
             return Place(**vars(self.near.at(places)) | known)
         near = self.near.near(places)
         spread, visits = self.near.of(near), self.near.order[near.visits]
-        rows = visits[:, :NEAREST]
-        rough = self._value[rows].std(axis=1, ddof=1)
+        rough = self._value[visits[:, :NEAREST]].std(axis=1, ddof=1)
         effective = effective_size(self._weight[visits])
         few = (effective < FEWEST_EFFECTIVE) | np.isnan(spread.variance)
         sparse = near.reach > SPARSE * self.near.far
@@ -232,12 +228,6 @@ class Stack:
             "note": np.where(spread.far, spread.note, note),
         }  # fmt: skip
         return Place(**vars(spread) | known)
-
-    @cached_property
-    def _last(self) -> Integers:
-        """The last row of each row's episode."""
-        ends = np.flatnonzero(self._log.terminated | self._log.cut)
-        return np.asarray(ends[np.searchsorted(ends, self._rows)])
 
     @cached_property
     def _ends_at_once(self) -> Mask:
@@ -278,7 +268,7 @@ class Stack:
     @cached_property
     def explained(self) -> tuple[float, float]:
         """R² of held-out returns, and by how many standard errors it is above 0."""
-        total, fold = self._return[self._use], self._fold[self._use]
+        total, fold = self._returns[self._rows[self._use]], self._fold[self._use]
         sums, n = np.bincount(fold, total), np.bincount(fold)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = ((sums.sum() - sums) / (n.sum() - n))[fold]  # of the other folds

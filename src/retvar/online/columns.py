@@ -155,6 +155,8 @@ def _numbers(field: str, column: Any) -> Array:
     try:
         if column.dtype.kind in "cmMSUV":
             raise TypeError
+        if column.dtype == np.float64:
+            return np.ascontiguousarray(column)
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(column, dtype=np.float64)
     except Exception:  # also an error of an entry
@@ -186,8 +188,10 @@ def _flags(field: str, given: Any, n: int, flag: int) -> NDArray[np.uint8]:
 
 def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
     """A column, or one number for all rows; −1 where γ or λ is not given."""
-    column = _column(field, otherwise if given is None else given, n, shared=True)
-    if given is None or field == "rho":
+    if given is None:
+        return np.full(1, otherwise)
+    column = _column(field, given, n, shared=True)
+    if field == "rho":
         return _numbers(field, column)
     absent = np.zeros(1, bool)
     if column.dtype == object:
@@ -201,7 +205,9 @@ def _shared(field: str, given: Any, otherwise: float, n: int) -> Array:
 
 def read_streams(given: Any, n: int) -> Integers:
     """Numbers of streams, `n` or one for all; compiled code does not check them."""
-    found = _states("stream", _column("stream", 0 if given is None else given, n, shared=True))
+    if given is None:
+        return np.zeros(1, dtype=np.int64)
+    found = _states("stream", _column("stream", given, n, shared=True))
     for number in (found.min(initial=0), found.max(initial=0)):
         arguments.integer("stream", int(number), 0, MOST_STREAMS - 1)
     return found

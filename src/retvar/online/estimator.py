@@ -230,7 +230,9 @@ class OnlineEstimator(Shown):
             columns = read_columns(arrays, self._tabular)
             size = max(1, len(columns)) if self._tabular else self._block_size()
             starts = range(0, len(columns), size)
-            blocks = [columns.part(first, first + size) for first in starts]
+            blocks = [columns] * len(starts)
+            if len(starts) > 1:
+                blocks = [columns.part(first, first + size) for first in starts]
             for first, block in zip(starts, blocks, strict=True) if not skip else ():
                 self._read_features(block, skip)
                 self._check(block, first, where)
