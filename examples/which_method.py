@@ -335,7 +335,7 @@ def run(chosen: list[Family], store: Path, mdps: int, runs: int, workers: int) -
     tasks = [(family, seed) for seed in range(mdps) for family in chosen]
     todo = [task for task in tasks if not _path(store, *task, runs).exists()]
     work = functools.partial(_compute_and_save, store, runs)
-    with Display(sys.stderr, unit="cells", interval=60.0) as progress:
+    with Display(sys.stderr, unit="cells") as progress:
         progress.start(len(tasks), done=len(tasks) - len(todo))
         for done, _ in enumerate(_mapped(work, todo, workers), len(tasks) - len(todo) + 1):
             progress.advance(done)

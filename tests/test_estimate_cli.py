@@ -152,7 +152,6 @@ WRONG = [
     ((*ENV, "--grid", "4"), "grid"),
     ((*ENV, "--log", "a.txt"), "path"),
     ((*ENV, "--every", 3), "every"),
-    ((*ENV, "--members", 3), "members"),
     ((*LOG, "--check"), "check"),
     ((*LOG, "--policy", "greedy"), "policy"),
     ((*LOG[:3],), "terminated"),
