@@ -315,6 +315,19 @@ def test_text_that_is_no_number_is_refused_unless_it_may_be_skipped(text, tmp_pa
     assert any(text in why for why in log.counts.rejected)
 
 
+def test_a_word_in_a_column_of_an_observation_names_the_column_and_its_row(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("x,y,reward,terminated\n.5,.1,1,0\n.2,n/a?,1,0\n.3,.4,1,0\n.6,.4,1,1\n")
+    named = {"state": ["x", "y"]}
+    with pytest.raises(InputError, match="row 2: y"):
+        list(from_table(path, **named))
+    log = from_table(path, **named, on_error="skip")
+    assert log.width == 2
+    assert len(list(log)) == 2
+    with pytest.raises(InputError, match="row 2: y"):
+        list(from_table(path, **named, on_error="raise"))
+
+
 def test_decimal_commas_and_thousands_can_be_asked_for(tmp_path):
     rows = [{"state": k % 2, "reward": "1.199,5", "terminated": k % 5 == 4} for k in range(20)]
     path = as_csv(rows, tmp_path / "log.csv", sep=";")

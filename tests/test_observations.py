@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.estimation.bases import Folds, Linear, Returns, Waves
@@ -172,3 +172,25 @@ def test_a_base_of_ones_own_takes_part_and_is_preferred_where_it_is_right():
     with pytest.raises(rv.InputError) as caught:
         fitted(line(8), features=["tiles", "wavelets"])
     assert caught.value.field == "features"
+
+
+def test_cutting_episodes_off_does_not_bias_the_value():
+    """1 a step until an end that comes with chance .1: cut after 12 steps, or anywhere.
+
+    To use returns only where little is missing would leave the episodes that ended early.
+    """
+    rng, gamma, p = np.random.default_rng(3), 0.97, 0.1
+    rows = 8_000
+    over = rng.random(rows) < p
+    step = np.zeros(rows, dtype=int)
+    for t in range(1, rows):
+        step[t] = 0 if over[t - 1] or step[t - 1] == 11 else step[t - 1] + 1
+    for cut in (step == 11, rng.random(rows) < 0.06):
+        x = rng.random((rows + 1, 2))
+        log = rv.experience.from_table(
+            {"state_0": x[:-1, 0], "state_1": x[:-1, 1], "next_state_0": x[1:, 0],
+             "next_state_1": x[1:, 1], "reward": np.ones(rows), "terminated": over,
+             "truncated": cut & ~over}
+        )  # fmt: skip
+        value = rv.estimate(log, gamma=gamma).value(rng.random((40, 2)))
+        assert_allclose(value.mean(), 1 / (1 - gamma * (1 - p)), atol=1.0)  # 5 std

@@ -103,7 +103,7 @@ def find_state(experience: Experience, state: Any, known: int | None = None) -> 
 def _observation(experience: Experience, state: Any) -> Any:
     """An observation as a row of numbers."""
     names = f" ({', '.join(experience.names)})" if experience.names else ""
-    what = f"{count(experience.width or 0, 'number')}{names}"
+    what = f"{count(experience.width or 0, 'finite number')}{names}"
     if isinstance(state, str):
         with contextlib.suppress(ValueError):
             state = [float(x) for x in _loose(state).split(",")]

@@ -79,7 +79,13 @@ class Folds:
 
     @cached_property
     def whole(self) -> Mask:
-        """Rows whose return lacks little; the better half where there are none."""
+        """Rows whose return lacks little; the better half where there are none.
+
+        All rows where episodes end: those that were cut off would else be left out for not having
+        ended, and what remains be those that ended early.
+        """
+        if self.moves.terminated.any():
+            return np.ones(len(self.moves), dtype=bool)
         found = self.share < WHOLE
         return found if found.any() else self.share <= np.median(self.share)
 

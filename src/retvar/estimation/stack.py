@@ -55,7 +55,7 @@ TINY = 1e-10
 FIRM = 2.0  # standard errors by which a forecast has to be better than a constant
 
 ROUGH_HERE = "the value changes faster here than the data can resolve: roll out (--at)"
-ENDS_AT_ONCE = "some episodes near here end at once"
+ENDS_AT_ONCE = "some episodes near here end at once: the interval holds theirs"
 FEW_EFFECTIVE = "too few effective episodes near ({:.1f})"
 FEW_EPISODES = "fewer than ten episodes: no intervals, and no spread; log more"
 ALL_CUT = "all returns are cut off early: longer episodes would help"

@@ -182,7 +182,9 @@ class Log:
             "number": f"is no whole number from 0 to {(r.states or MOST_STATES) - 1:,}",
             "vector": "is missing or not finite", "label": "is missing",
         }[r.kind]  # fmt: skip
-        found.append(Check(_any_null(self.states), f"state {wrong}", r.state[0]))
+        for state, column in zip(self.states, r.state, strict=False):
+            name = column if self.width > 1 else "state"
+            found.append(Check(f"{state} IS NULL", f"{name} {wrong}", column))
         if r.next_state:
             lacking = f"({_any_null(self.after)}) AND NOT terminated"
             found.append(Check(lacking, f"next_state {wrong}", r.next_state[0]))
@@ -411,7 +413,7 @@ def _any_null(names: list[str]) -> str:
 def _case(conditions: Iterable[str]) -> str:
     """SQL for the number of the first condition that holds."""
     cases = " ".join(f"WHEN {where} THEN {k}" for k, where in enumerate(conditions))
-    return f"(CASE {cases} END)::UTINYINT" if cases else "NULL"
+    return f"(CASE {cases} END)::USMALLINT" if cases else "NULL"
 
 
 # ------------------------------------------------------------------ what users call

@@ -209,8 +209,8 @@ def _seen(table: Table, name: str) -> str:
     kind, facts = table.kind(name), table.facts(name)
     if kind not in NUMBERS and not (kind == "text" and table.text):
         return "text"
-    if facts.numbers < facts.present:
-        return "word"
+    if facts.numbers < facts.present:  # a few words among fractions are unreadable numbers
+        return "fraction" if facts.fractions and 2 * facts.numbers > facts.present else "word"
     if facts.fractions:
         return "fraction"
     return "code" if facts.codes or facts.least < 0 or facts.most >= MOST_STATES else "whole"
