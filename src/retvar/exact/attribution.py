@@ -71,7 +71,7 @@ class Attribution(Shown):
     by_edge: Array  #: share of each edge of ``mdp.edges``; 0 for edges that are not taken
     noise: Array  #: the part of it that is noise of the reward, not from which edge is taken
     note: str  #: why there are no shares, which are then NaN; otherwise empty
-    intervals: Mapping[str, Array] = field(default_factory=dict)  #: from data: ends, by name
+    intervals: Mapping[str, Array] = field(default_factory=dict)  #: ends, by name; if from data
     level: float = math.nan  #: of these intervals
 
     @property
