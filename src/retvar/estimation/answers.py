@@ -17,7 +17,7 @@ from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, count, listed, literal, number
-from retvar.support.html import Shown, preformatted
+from retvar.support.html import Shown
 
 UNKNOWN = math.nan, math.nan
 NEVER = "never visited"
@@ -50,9 +50,6 @@ class Answer(Shown):
 
     def __str__(self) -> str:
         return answers_table([self])
-
-    def _html(self) -> str:
-        return preformatted(str(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; each estimate as [estimate, low, high]."""

@@ -22,7 +22,7 @@ from retvar.exact.moments import ROUNDING, deviation, moment_system, noisy_state
 from retvar.mdp import END, MDP
 from retvar.support import arguments
 from retvar.support.format import align, visible
-from retvar.support.html import Shown, preformatted
+from retvar.support.html import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,9 +125,6 @@ class Attribution(Shown):
             rows.append([*x[:3], f"{x.share:.1%}", *interval, f"{x.noise:.1%}"])
         title = f"variance of the return from {visible(self.state)}: {self.variance:.6g}"
         return "\n".join([title, *([self.note] if self.note else align(rows, left=True))])
-
-    def _html(self) -> str:
-        return preformatted(str(self))
 
     def plot(self) -> Figure:
         """Draw it by :func:`retvar.plots.attribution`."""
