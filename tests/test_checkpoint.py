@@ -1,4 +1,4 @@
-"""Checkpoints: resumed to the bit, written whole or not at all; other files are refused.
+"""Any way to the same experience gives the same bits; checkpoints; other files are refused.
 
 ``tests/data/checkpoint-v4.safetensors`` was written by the first version of this format, by
 ``fixture_learner`` after ``fixture_stream(0, 30)``. It stays as it is: later versions must read it.
@@ -9,94 +9,120 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import retvar as rv
+from retvar.online import estimator as estimators
 from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.td import features
 from tests import oracle, streams
-from tests.streams import same, stream
+from tests.streams import feed, same, stream
+from tests.test_lazy_traces import MANY
 
-TIMES = 5 if oracle.SOAK else 1
+TIMES = 30 if oracle.SOAK else 3
 DATA = Path(__file__).parent / "data"
 FIXTURE = DATA / "checkpoint-v4.safetensors"
 NODES = ("value", "mean", "variance")
+CAR = ([-1.2, -0.07], [0.6, 0.07])  # the mountain car's bounds
 
 
-# ---------------------------------------------------------------------- resuming
-
-
-def by_states(rng, description, columns):
-    return description.online(states=4), columns
-
-
-def by_table(rng, description, columns):
-    return description.online(features=table(rng)), columns
-
-
-def by_tables(rng, description, columns):
-    """Another table for each node."""
-    value, mean, variance = (table(rng) for _ in range(3))
-    kinds = {"features": variance, "value_features": value, "mean_features": mean}
-    return description.online(**kinds), columns
-
-
-def by_vectors(rng, description, columns):
-    given = table(rng)
-    return uniform(description).online(features=4), look_up(columns, lambda s: given[s])
-
-
-def by_active_sets(rng, description, columns):
-    sets = [[0, 1], [1], [2, 3, 3], [3, 0]]
-    online = uniform(description).online(features=rv.features.Active(4))
-    return online, look_up(columns, lambda s: [sets[k] for k in s])
-
-
-KINDS = [by_states, by_table, by_tables, by_vectors, by_active_sets]
+# ---------------------------------------------------------------------- the same bits
 
 
 def table(rng):
     return 0.5 * rng.normal(size=(4, 4)) * (rng.random((4, 4)) < 0.7)
 
 
-def uniform(description):
-    """With features of each transition there are no settings per state."""
-    return description.replace(kappa=0.5, kappa_bar=0.25)
+def tables(rng):
+    """Another one for each node."""
+    return {f"{node}features": table(rng) for node in ("", "value_", "mean_")}
 
 
-def look_up(columns, seen):
-    return columns | {name: seen(columns[name]) for name in ("state", "next_state")}
+KINDS = {
+    "states": lambda rng: {"states": 4},
+    "table": lambda rng: {"features": table(rng)},
+    "tables": tables,
+    "vectors": lambda rng: {"features": 4},
+} | {
+    repr(kind): lambda rng, kind=kind: {"features": kind}
+    for kind in (
+        features.States(4), features.Active(4), features.TileCoding(*CAR, tiles=(3, 4), tilings=4),
+        features.TileCoding(*CAR, tiles=5, tilings=3, memory=50),
+        features.Polynomial(*CAR, degree=2), features.Fourier(*CAR, order=1),
+    )
+}  # fmt: skip
+
+
+def a_kind(kind, seed, replicates=0):
+    """A function that makes a random learner with features of a kind; experience for it."""
+    rng = np.random.default_rng(seed)
+    learner, given, columns = streams.learner(rng), KINDS[kind](rng), stream(rng, 30, streams=MANY)
+    columns["rho"] = np.minimum(columns["rho"], 1.25)
+    seen = given.get("features")
+    if isinstance(seen, int | features.ObservationFeatures | features.Active):
+        learner = learner.replace(kappa=0.5, kappa_bar=0.25, value=0.0, initial_variance=0.0)
+        for name in ("state", "next_state"):
+            columns[name] = observed(rng, seen)
+    adapts = any(isinstance(node.step, rv.Adadelta) for node in learner.nodes())
+    count = 0 if adapts else replicates
+    return lambda samples=count: learner.online(**given, bootstrap_samples=samples), columns
+
+
+def observed(rng, seen):
+    """What comes with 30 transitions in place of states; some points lie outside the bounds."""
+    if seen == 4:
+        return 0.5 * rng.normal(size=(30, 4)) * (rng.random((30, 4)) < 0.7)
+    if isinstance(seen, features.Active):
+        return rng.integers(4, size=(30, 2))
+    low, high = np.array(CAR)
+    return low + rng.uniform(-0.1, 1.1, (30, 2)) * (high - low)
 
 
 def part(columns, first, last):
     return {name: column[first:last] for name, column in columns.items()}
 
 
-def a_kind(kind, seed):
-    """A random learner with features of a kind, and experience for it."""
-    rng = np.random.default_rng(seed)
-    columns = stream(rng, 40, streams=3)
-    columns["rho"] = np.minimum(columns["rho"], 1.25)
-    return kind(rng, streams.learner(rng), columns)
-
-
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_saving_and_loading_at_any_step_changes_nothing(kind, tmp_path):
-    """Saved, loaded and continued: the same bits. 200 random steps, 1,000 in `make nightly`."""
-    path = tmp_path / "cut.safetensors"
+@pytest.mark.parametrize("replicates", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_however_it_is_fed_copied_and_saved_an_estimator_has_the_same_bits(
+    kind, replicates, tmp_path, monkeypatch
+):
+    """One by one, whole, as lists with gaps where nothing follows, in small blocks, or stopped.
+
+    What was stopped is saved, loaded, cloned and continued. Replicates do not change the estimator;
+    traces that are cleared change no weight.
+    """
     base = oracle.fresh_seed()
-    for k in range(29 * TIMES):
-        seed = [base, k]
-        whole, columns = a_kind(kind, seed)
-        stopped, _ = a_kind(kind, seed)
-        cut = int(np.random.default_rng([base, k, 1]).integers(41))
+    for k in range(TIMES):
+        make, columns = a_kind(kind, [base, k], replicates)
+        single, whole, listed, narrow, stopped = (make() for _ in range(5))
+        feed(single, columns)
         whole.update_many(columns)
+        lists = {name: list(column) for name, column in columns.items()}
+        for t in np.flatnonzero(columns["terminated"]):
+            lists["next_state"][t] = None
+        listed.update_many(lists)
+        with monkeypatch.context() as small:
+            small.setattr(estimators, "ENTRIES", 7)
+            narrow.update_many(columns)
+        cut = int(np.random.default_rng([base, k, 1]).integers(31))
         stopped.update_many(part(columns, 0, cut))
-        stopped.save(path)
-        resumed = rv.load(path)
-        assert same(resumed, stopped), (seed, cut)
+        stopped.save(tmp_path / "cut.safetensors")
+        resumed = rv.load(tmp_path / "cut.safetensors")
         assert resumed.description == stopped.description
-        resumed.update_many(part(columns, cut, 40))
-        assert same(resumed, whole), (seed, cut)
+        amid = [resumed, stopped.clone(), stopped]
+        for each in amid:
+            each.update_many(part(columns, cut, 30))
+        alone = make(0)
+        alone.update_many(columns)
+        for other in (single, listed, narrow, *amid, alone):
+            assert same(other, whole), (base, k, cut)
+        before = whole.weights
+        whole.reset_traces()
+        assert not any(np.any(E) for E in whole._memory.block.E if E is not None)
+        for name, wanted in before.items():
+            assert_allclose(whole.weights[name], wanted, rtol=1e-12, atol=1e-12)
 
 
 # ---------------------------------------------------------------------- older versions
@@ -142,11 +168,12 @@ def test_a_file_of_this_format_is_read_by_later_versions():
 # ---------------------------------------------------------------------- other files
 
 
-@pytest.mark.parametrize("kind", [by_states, by_table], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", ["states", "table"])
 def test_damaged_files_are_refused(kind, tmp_path):
     """A byte changed anywhere, or a part of the file missing; 1E-5 for 1e-5 is no damage."""
     path, rng = tmp_path / "good.safetensors", np.random.default_rng(oracle.fresh_seed())
-    whole, columns = a_kind(kind, 0)
+    make, columns = a_kind(kind, 0)
+    whole = make()
     whole.update_many(part(columns, 0, 20))
     whole.save(path)
     good = path.read_bytes()

@@ -17,10 +17,9 @@ from numpy.testing import assert_allclose
 from scipy.stats import chi2
 
 import retvar as rv
-from retvar.online import estimator as estimators
 from retvar.td.features import Fourier, Polynomial, TileCoding, from_dict
 from tests import oracle
-from tests.streams import feed, same, stream
+from tests.streams import stream
 
 CASES = 2_000 if oracle.SOAK else 200
 ROOT = Path(__file__).parent.parent
@@ -233,27 +232,6 @@ def test_an_observation_learns_what_its_features_learn(kind, method):
     vectors.update_many(columns | dense)
     for node, weights in seen.weights.items():
         assert_allclose(weights, vectors.weights[node], rtol=1e-12, atol=1e-14)
-
-
-@kinds
-def test_a_chunk_of_observations_gives_the_bits_of_one_by_one(kind, monkeypatch):
-    """As arrays, as lists, with gaps where nothing follows, and in blocks of any size."""
-    columns = experience(np.random.default_rng(7), 150)
-    one, whole, listed, gaps, narrow = (learner(kind) for _ in range(5))
-    feed(one, columns)
-    whole.update_many(columns)
-    listed.update_many({name: column.tolist() for name, column in columns.items()})
-    follows = list(columns["next_state"])
-    for t in np.flatnonzero(columns["terminated"]):
-        follows[t] = None
-    gaps.update_many(columns | {"next_state": follows})
-    monkeypatch.setattr(estimators, "ENTRIES", 7 * kind.entries)
-    narrow.update_many(columns)
-    for other in (whole, listed, gaps, narrow):
-        assert same(one, other)
-    clone = one.clone()
-    feed(clone, columns)
-    assert not same(clone, one)
 
 
 # ---------------------------------------------------------------------- plain data and files
