@@ -1,7 +1,7 @@
 """Lazy traces: features that come with each transition are learned as with eager traces.
 
-The oracles are the dense learner typed in anew for replicates, and tables of features, whose traces
-are eager.
+The oracle is the same learner with tables of features, whose traces are eager. Both equal the dense
+reference in tests/test_bootstrap.py.
 """
 
 import numpy as np
@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 import retvar as rv
 from retvar.td.lazy import DEFERRED
 from tests import oracle, streams
-from tests.streams import METHODS, stream
-from tests.test_bootstrap import RULES, Replicate, multipliers, of_lane
+from tests.streams import stream
 
 TIMES = 5 if oracle.SOAK else 1
 MANY = DEFERRED + 3  # streams: with and without deferred updates
@@ -31,54 +30,6 @@ def sparse(rng, states, size):
 def as_features(columns, table):
     """The same experience with the features in place of states."""
     return columns | {name: table[columns[name]] for name in ("state", "next_state")}
-
-
-class Shared(Replicate):
-    """The dense learner with traces for each stream."""
-
-    def __init__(self, *settings):
-        super().__init__(*settings)
-        self.traces = {}
-
-    def update(self, stream, *transition):
-        for k, node in enumerate((self.J, self.G, self.V)):
-            node.E, node.last = self.traces.get((stream, k), (0 * node.w, 0.0))
-        super().update(*transition)
-        for k, node in enumerate((self.J, self.G, self.V)):
-            self.traces[stream, k] = node.E, node.last
-
-
-@pytest.mark.parametrize("estimand", ["target_return", "off_policy_return"])
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("method", METHODS)
-def test_estimator_and_replicates_equal_the_reference(method, rule, estimand):
-    """Vectors, traces in all nodes, more streams than are deferred, each replicate separately."""
-    rng = np.random.default_rng(oracle.fresh_seed())
-    steps, count = 200, 5
-    columns = stream(rng, steps, states=6, streams=MANY)
-    columns["rho"] = np.minimum(columns["rho"], 1.25)
-    columns["terminated"] &= rng.random(steps) < 0.2
-    columns["truncated"] &= rng.random(steps) < 0.2
-    table = sparse(rng, 6, 5)
-    kappas = dict(zip(("kappa", "kappa_mean", "kappa_bar"), rng.random(3), strict=True))
-    settings = kappas if method == "centred" else {k: kappas[k] for k in ("kappa", "kappa_bar")}
-    estimator = METHODS[method](alpha=RULES[rule][0], estimand=estimand, **settings).online(
-        features=5, bootstrap_samples=count, seed=5
-    )
-    estimator.update_many(as_features(columns, table))
-    times = np.concatenate([np.ones((steps, 1)), multipliers(5, count, steps)], axis=1)
-    points = np.eye(5)
-    for c in range(count + 1):
-        twin = Shared(method, 5, rule, list(kappas.values()), estimand)
-        for t in range(steps):
-            twin.update(
-                columns["stream"][t], table[columns["state"][t]], columns["reward"][t],
-                table[columns["next_state"][t]], columns["gamma"][t], columns["lam"][t],
-                columns["rho"][t], columns["terminated"][t], columns["truncated"][t], times[t, c],
-            )  # fmt: skip
-        value, variance = (of_lane(estimator, c, what, points) for what in ("value", "variance"))
-        close(value, twin.J.predicting)
-        close(variance + (value**2 if method == "vtd" else 0.0), twin.V.predicting)
 
 
 def pair(description, table, **settings):
