@@ -262,6 +262,14 @@ def test_the_mean_of_tiny_shares_is_inside_its_bracket(p):
         assert worst.low <= low + 1e-16 <= worst.high + 2e-16
 
 
+@pytest.mark.parametrize("p", [1.0, 1 - 2**-53, 1 + 2**-52])
+def test_no_rewards_are_inside_where_probabilities_are_rounded(p):
+    found = rv.law(rv.MDP.from_edges([("s", "go", "end", p)], gamma=1.0))["s"]
+    for share in (1e-9, 0.05, 0.5):
+        for bracket in (found.cvar(share), found.cvar(share, "upper"), found.quantile(share)):
+            assert contains(bracket, 0.0, 0.0)
+
+
 def test_the_law_of_one_state_is_not_asked_for_another():
     found = rv.law(rv.domains.chain(lam=1))["s0"]
     with pytest.raises(rv.InputError) as refused:

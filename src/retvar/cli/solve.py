@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,6 @@ from retvar.cli import base
 from retvar.support.format import visible
 
 if TYPE_CHECKING:
-    from retvar.exact.law import Bracket, Law
     from retvar.exact.sampling import MonteCarlo
     from retvar.exact.solution import Solution
 
@@ -54,12 +52,8 @@ def solve(domain: str, **args: Any) -> None:
         plain["why"], text, figure = why.to_dict(), f"{text}\n\n{why}", why.plot
     if args["law"] is not None:
         found = solution.law()[base.state_of(args["law"], mdp)]
-        rows = {**found.rows(), **_probabilities(found)}
-        plain["law"] = {"at": found.name, **{name: list(x) for name, x in rows.items()}}
-        table = [f"{name:14}{bracket}" for name, bracket in rows.items()]
-        heading = f"law of the return of {visible(found.name)}; brackets contain the truth"
-        text = "\n".join([text, "", heading, *table, *found.notes])
-        figure = partial(rv.plots.law, found)
+        plain["law"], text = found.to_dict(), f"{text}\n\n{found}"
+        figure = found.plot
     base.show(args, plain, text, figure)
 
 
@@ -73,15 +67,6 @@ def draw(domain: str, out: Any, policy: str | None, **args: Any) -> None:
     import retvar as rv
 
     rv.plots.save(rv.plots.draw_mdp(mdp, policy), out)
-
-
-def _probabilities(found: Law) -> dict[str, Bracket]:
-    """Probabilities of returns below 0, and below the mean by one and two std."""
-    limits = {"below 0": 0.0}
-    for k in (1, 2):
-        x = found.mean - k * found.std.middle
-        limits[f"below {x:.4g}"] = float(f"{x:.4g}")
-    return {name: found.probability_below(x) for name, x in limits.items()}
 
 
 def _to_dict(solution: Solution, sampled: MonteCarlo | None) -> dict[str, Any]:

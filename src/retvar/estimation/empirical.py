@@ -22,7 +22,7 @@ from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
 from retvar.estimation.sums import Sums
 from retvar.exact.attribution import Attribution, attribution
-from retvar.exact.law import Answers, Bracket, Law, law_of
+from retvar.exact.law import QUANTILES, Answers, Bracket, Law, law_of
 from retvar.exact.law_bounds import SHARE
 from retvar.exact.law_operators import Columns, Steps, grid_like, spread
 from retvar.exact.moments import deviation
@@ -33,18 +33,20 @@ from retvar.mdp import END, MDP, WeightedEdges, weigh_edges
 from retvar.mdp.linear import Resolvent
 from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
-from retvar.support.format import number
+from retvar.support.format import joined, number
 
 __all__ = ["Empirical", "LawEstimate"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 MOST_EDGES = 5_000  # with more, rewards of a pair of states are gathered in bins
 BINS = 1e-6, 0.1, 0.2  # of the standard deviation within pairs
 FARTHEST = 2**28  # bins
 TOLERANCE = {True: 1e-4, False: 0.03}  # of the empirical law, in std; with few edges it has atoms
 FEW_EDGES = 300
 BESIDE = 0.01  # std beside an atom
+SMALL = 0.2  # part of an interval of F: with larger jumps one of quantiles holds in over 95%
 DRAWS, FEWEST_DRAWS = 100, 50
 POINTS = 65  # of the law of each draw
 ROOM = 5e7  # points of all laws
@@ -79,8 +81,8 @@ class LawEstimate(Answers):
     """The law of the return with intervals; `law` is that of the empirical MDP.
 
     Answers have the names of :class:`retvar.Law` and of roll-outs. Each is an estimate with its
-    interval, for one state or as arrays for all; ends are NaN where fewer than 25 independent
-    events stand for a tail.
+    interval, for one state or as arrays for all. Ends are NaN where fewer than 25 independent
+    events stand for a tail, and of a quantile at which the law jumps: `notes` say where it lies.
 
     >>> import retvar as rv
     >>> lake = rv.experience.from_gymnasium("FrozenLake-v1", steps=50_000, seed=1)
@@ -94,12 +96,16 @@ class LawEstimate(Answers):
     _found: Any  # the estimate
     _points: Array  # of returns [state, point]
     _draws: Array  # ψ = E(x − G)₊ there [draw, state, point]
-    costs: bool = False
 
     def __getitem__(self, state: int | str) -> LawEstimate:
         law = self.law[state]
         at = np.array([law.state])
         return replace(self, law=law, _points=self._points[at], _draws=self._draws[:, at])
+
+    @property
+    def costs(self) -> bool:
+        """Whether returns are costs."""
+        return bool(self._found.experience.cost)
 
     @property
     def mean(self) -> Interval:
@@ -111,19 +117,24 @@ class LawEstimate(Answers):
         """Standard deviation of the return."""
         return self._known("std")
 
+    def _known(self, what: str) -> Interval:
+        """An estimate of least squares with its interval."""
+        estimator, one = self._found.estimator, self.law.state
+        states = np.arange(len(self.law)) if one is None else np.array([one])
+        ends = estimator.interval(what=what, states=states, level=self.level)
+        return self._interval(estimator.predict(states, what), *ends)
+
     def probability_below(self, limit: Any) -> Interval:
         """Probability of a return below `limit`: one number, or one a state."""
         limit = arguments.numbers("limit", limit, len(self))
-        low, high = self._ends(self.law.probability_below(limit))
-        p, size = (low + high) / 2, self._size(limit)
-        ends = self._wilson(low, size)[0], self._wilson(high, size)[1]
-        return self._interval(p, *ends, size * np.minimum(p, 1 - p))
+        size, ends = self._size(limit), self._ends(self.law.probability_below(limit))
+        p = (ends[0] + ends[1]) / 2
+        return self._interval(p, *self._wilson(*ends, size), size * np.minimum(p, 1 - p))
 
     def quantile(self, share: float) -> Interval:
-        """The return that a `share` of returns does not exceed."""
-        found, size = self.law.quantile(share), self._size_at(share)
-        low, high = (self._ends(self.law._quantiles(x)) for x in self._wilson(share, size))
-        return self._interval(found.middle, low[0], high[1], size * min(share, 1 - share))
+        """The return that a `share` of returns does not exceed; no interval where the law jumps."""
+        low, high, events, jumps = self._quantile(share)
+        return self._interval(self.law.quantile(share).middle, low, high, events * ~jumps)
 
     def cvar(self, share: float = SHARE, tail: str = "lower") -> Interval:
         """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
@@ -139,9 +150,25 @@ class LawEstimate(Answers):
 
     @property
     def notes(self) -> list[str]:
-        """Whether observed returns contradict the law of a state."""
-        if self._found.estimator.sums.weighted or self.law.state is None:
-            return []
+        """Where a quantile lies at which the law jumps; what observed returns contradict."""
+        return [] if self.law.state is None else [*self._jumps(), *self._contradictions()]
+
+    def _jumps(self) -> Iterator[str]:
+        found = {share: self._quantile(share) for share in QUANTILES}
+        told = {
+            f"{share:.0%}": str(Bracket(float(low[0]), float(high[0])))
+            for share, (low, high, events, jumps) in found.items()
+            if jumps[0] and events[0] >= TAIL
+        }
+        if told:
+            yield (
+                f"the law jumps at the quantiles {joined(told)}, which lie at or within "
+                f"{joined(told.values())} in at least {self.level:.0%} of such cases"
+            )
+
+    def _contradictions(self) -> Iterator[str]:
+        if self._found.estimator.sums.weighted:
+            return
         returns = self._found.return_intervals.by_state.of(self.law.state)
         for share in (0.1, 0.5, 0.9) if returns.size >= FEWEST else ():
             low, high = self.law.quantile(share)
@@ -151,19 +178,12 @@ class LawEstimate(Answers):
             if not least - noise <= share <= most + noise:
                 told = f"{least:.0%} of {returns.size:,} lie below {number(low)}, not {share:.0%}"
                 why = "the states look non-Markov"
-                return [f"the data's own returns contradict this: {told}; {why}"]
-        return []
+                yield f"the data's own returns contradict this: {told}; {why}"
+                return
 
     @property
     def _heading(self) -> str:
         return f"{super()._heading}, with {self.level:.0%} intervals"
-
-    def _known(self, what: str) -> Interval:
-        """An estimate of least squares with its interval."""
-        estimator, one = self._found.estimator, self.law.state
-        states = np.arange(len(self.law)) if one is None else np.array([one])
-        ends = estimator.interval(what=what, states=states, level=self.level)
-        return self._interval(estimator.predict(states, what), *ends)
 
     def _interval(self, x: Any, low: Any, high: Any, events: Any = math.inf) -> Interval:
         """Without ends where too few events stand for them; numbers for one state."""
@@ -183,6 +203,25 @@ class LawEstimate(Answers):
     @property
     def _t(self) -> float:
         return float(stdtrit(len(self._draws) - 1, 0.5 + self.level / 2))
+
+    def _quantile(self, share: float) -> tuple[Array, Array, Array, Mask]:
+        """Ends of a quantile, events that stand for them, and whether the law jumps there.
+
+        They hold with more than the level if it jumps by much of what the interval of its
+        probability leaves open: estimates of F may then err by more, and the quantile is the same.
+        """
+        at, size = self._ends(self.law.quantile(share)), self._size_at(share)
+        p = self._wilson(share, share, size)
+        low, high = (self._ends(self.law._quantiles(x))[k] for k, x in enumerate(p))
+        jumps = np.max([self._jump(x) for x in at], axis=0) > SMALL * (p[1] - p[0])
+        return low, high, size * min(share, 1 - share), jumps
+
+    def _jump(self, x: Array) -> Array:
+        """By how much the law jumps at x, at least, beyond what its density explains."""
+        step = BESIDE * np.atleast_1d(self.law.std.middle)
+        near = [self.law.probability_below(x + k * step) for k in (-3, -1, 1, 3)]
+        a, b, c, d = (each.middle for each in near)
+        return np.atleast_1d(near[2].low - near[1].high - (b - a + d - c) / 2)
 
     def _below(self, limit: Array) -> Array:
         """P(G < limit) in each draw [draw, state]: the slope of ψ where it lies."""
@@ -208,11 +247,14 @@ class LawEstimate(Answers):
         least = np.min(np.where(sizes > 0, sizes, np.inf), axis=0)
         return np.where(np.isfinite(least), least, 0.0)
 
-    def _wilson(self, p: Any, size: Array) -> tuple[Array, Array]:
-        """Wilson's interval of a share."""
-        share = self._t**2 / np.maximum(size, 1.0)
-        middle, root = p + share / 2, np.sqrt(share * p * (1 - p) + share**2 / 4)
-        return (middle - root) / (1 + share), (middle + root) / (1 + share)
+    def _wilson(self, low: Any, high: Any, size: Array) -> tuple[Array, Array]:
+        """Wilson's interval of a share that lies between two others."""
+        x = self._t**2 / np.maximum(size, 1.0)
+        ends = (
+            (p + x / 2 + sign * np.sqrt(x * p * (1 - p) + x * x / 4)) / (1 + x)
+            for sign, p in ((-1, low), (1, high))
+        )
+        return next(ends), next(ends)
 
 
 class Empirical:
@@ -273,8 +315,8 @@ class Empirical:
         most = BUDGET / (times * POINTS * rows.state.size)
         count = int(min(max(most, 16), HORIZONS * horizon + 8))
         drawn = [_law_of_draw(law, draw, points, count) for draw in _draws(solution, rows, times)]
-        returns, costs = points + solution.mean[:, None], bool(self.experience.cost)
-        return LawEstimate(law, math.nan, self.found, returns, np.array(drawn), costs)
+        returns = points + solution.mean[:, None]
+        return LawEstimate(law, math.nan, self.found, returns, np.array(drawn))
 
     # ------------------------------------------------------------------ rows
 

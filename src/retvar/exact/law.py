@@ -15,7 +15,7 @@ from retvar.exact.solution import Solution, solve
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, number, visible
-from retvar.support.html import Shown, preformatted
+from retvar.support.html import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ class Bracket(NamedTuple):
         if np.ndim(self.low) or not 0 < width < math.inf:
             return f"[{self.low}, {self.high}]" if np.ndim(self.low) else number(self.low)
         decimals = int(np.clip(1 - math.floor(math.log10(width)), 0, 12))
-        low, high = (f"{x:.{decimals}f}" for x in self)
+        low, high = (f"{round(x, decimals) + 0.0:.{decimals}f}" for x in self)
         return f"[{low}, {high}]" if low != high else low
 
     @property
@@ -65,6 +65,7 @@ class Answers(Shown):
     std: Any
     quantile: Any
     cvar: Any
+    probability_below: Any
     notes: Any
     costs: Any = False  #: whether returns are costs
 
@@ -78,9 +79,15 @@ class Answers(Shown):
         return "all states" if state is None else str(self.law.mdp.state_name(state))
 
     def rows(self) -> dict[str, Any]:
-        """What a summary shows: std, quantiles and both tails, by name."""
+        """What a summary shows: std, quantiles, both tails; of one state probabilities, by name."""
         quantiles = {f"quantile {q:.0%}": self.quantile(q) for q in QUANTILES}
-        return {"mean": self.mean, "std": self.std, **quantiles, **self.tails}
+        rows = {"mean": self.mean, "std": self.std, **quantiles, **self.tails}
+        limits = []
+        if self.law.state is not None:
+            limits = [0.0, *(self.law.mean - k * self.law.std.middle for k in (1, 2))]
+        for x in (float(f"{limit:.4g}") for limit in limits):
+            rows[f"below {x:.4g}"] = self.probability_below(x)
+        return rows
 
     @property
     def tails(self) -> dict[str, Any]:
@@ -114,9 +121,6 @@ class Answers(Shown):
         return "\n".join([*align(table), *rest, *self.notes])
 
     __str__ = summary
-
-    def _html(self) -> str:
-        return preformatted(self.summary())
 
     def plot(self) -> Figure:
         """Draw the law of one state by :func:`retvar.plots.law`."""

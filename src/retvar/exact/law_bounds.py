@@ -181,7 +181,9 @@ class Refinement:
         sizes = [rewards, mean_reward(edges, H), edges.decay * g[edges.next_state], g[edges.state]]
         rounding = np.zeros(edges.n)
         np.maximum.at(rounding, edges.state, 16 * EPSILON * np.max(np.abs(sizes), axis=0))
-        self._rounding = np.where(finite, rounding + np.abs(residual) + VANISHING * scale, 0.0)
+        self._rounding = np.where(
+            finite, rounding + np.abs(residual) + VANISHING * (scale or 1.0), 0.0
+        )
         decay = self._edges.decay
         self._once, self._twice = (Resolvent(self._edges.matrix(x)) for x in (decay, decay**2))
         self._begin(FEWEST)

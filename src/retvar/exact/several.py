@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from retvar.exact.moments import Mask, covariance_reward, deviation
 from retvar.mdp import MDP, WeightedEdges
 from retvar.mdp.linear import Resolvent
+from retvar.mdp.model import expanded
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import align, count, joined, listed, literal, plus_minus
@@ -196,17 +197,12 @@ def _covariance(one: Solution, other: Solution, alike: Array) -> Array:
 
 def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:
     """A number for each edge from one for all, one an edge, R[s], R[s, a] or R[s, a, s′]."""
-    e, n, k = mdp.edges, mdp.n_states, mdp.n_actions
-    array = arguments.floats(field, given, "an array of numbers")
-    if not np.isfinite(array).all():
-        raise InputError(field, "not finite", "must hold finite numbers only")
-    places = {(n,): (e.state,), (n, k): (e.state, e.action), (): (), e.state.shape: ()}
-    if not mdp.episodic:
-        places[n, k, n] = (e.state, e.action, e.next_state)
-    if array.shape not in places:
-        remedy = f"must be one number, {e.state.size} (one an edge), or of shape (state, action, …)"
-        raise InputError(field, f"an array of shape {array.shape}", remedy)
-    return np.array(np.broadcast_to(array[places[array.shape]], e.state.shape))
+    e, last = mdp.edges, 1 if mdp.episodic else mdp.n_states
+    array = arguments.floats(field, given, f"a number, {e.state.size} (one an edge), or a table")
+    if array.shape in ((), e.state.shape):
+        return arguments.numbers(field, array, e.state.size)
+    table = expanded(field, array, (mdp.n_states, mdp.n_actions, last))
+    return np.asarray(table[e.state, e.action, np.minimum(e.next_state, last - 1)])
 
 
 def _noise_of(mdp: MDP, names: tuple[str, ...], noise: Noise) -> tuple[Array, Array]:

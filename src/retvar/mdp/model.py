@@ -135,7 +135,7 @@ class MDP(Shown):
         state, action, next_state = np.nonzero(table)
         found = state, action, next_state
         rewards = (
-            _expanded(field, given, table.shape)[found]
+            expanded(field, given, table.shape)[found]
             for field, given in (("R", R), ("reward_std", reward_std))
         )
         settings.setdefault("states", table.shape[0])
@@ -388,7 +388,7 @@ def _name(field: str, names: Sequence[str] | None, count: int, index: int) -> st
     return names[index] if names else str(index)
 
 
-def _expanded(field: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
+def expanded(field: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
     """Broadcast R[s], R[s, a] or R[s, a, s′] to R[s, a, s′]."""
     array = arguments.floats(field, given, "an array of numbers")
     if not np.isfinite(array).all():
