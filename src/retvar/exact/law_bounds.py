@@ -49,6 +49,7 @@ FEWEST = 17  # points of a grid
 NEGLIGIBLE = SHARE / 100  # share of the tolerance that W may have at the ends of a grid
 SMALLEST = 1e-130  # reward
 VANISHING = 1e-150  # beside the largest reward
+TINY = 1e-306  # rounding of no rewards at all
 MARGIN = 1.25  # by which a grid goes on beyond
 STEEP = 1e-12  # slopes that differ by less are taken for equal
 
@@ -181,9 +182,8 @@ class Refinement:
         sizes = [rewards, mean_reward(edges, H), edges.decay * g[edges.next_state], g[edges.state]]
         rounding = np.zeros(edges.n)
         np.maximum.at(rounding, edges.state, 16 * EPSILON * np.max(np.abs(sizes), axis=0))
-        self._rounding = np.where(
-            finite, rounding + np.abs(residual) + VANISHING * (scale or 1.0), 0.0
-        )
+        least = max(VANISHING * scale, TINY)
+        self._rounding = np.where(finite, rounding + np.abs(residual) + least, 0.0)
         decay = self._edges.decay
         self._once, self._twice = (Resolvent(self._edges.matrix(x)) for x in (decay, decay**2))
         self._begin(FEWEST)
