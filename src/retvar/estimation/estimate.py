@@ -20,7 +20,7 @@ from retvar.estimation.return_intervals import ReturnIntervals
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import LeastSquaresEstimator, StateEstimator, refuse_discounts
 from retvar.experience.action_pairs import by_action
-from retvar.experience.moves import CHUNK, Moves, uninterrupted
+from retvar.experience.moves import CHUNK, Moves
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
@@ -69,9 +69,8 @@ class Estimate(Shown):
     @property
     def monitor(self) -> Monitor:
         """Visits, and observed returns with the values that were found: a second reading."""
-        with uninterrupted():
-            moves, self._unmonitored = self._unmonitored, Moves()
-            self._monitor.read(self.estimator, moves)
+        moves, self._unmonitored = self._unmonitored, Moves()
+        self._monitor.read(self.estimator, moves)
         return self._monitor
 
     @property
@@ -299,8 +298,7 @@ class Estimate(Shown):
             if e.endless and self._by == settings.TD:  # only its last rows are kept
                 with contextlib.closing(e.chunks()) as stream:
                     for chunk in stream:
-                        with uninterrupted():
-                            self.update(chunk)
+                        self.update(chunk)
                         if progress is not None:
                             progress(e.counts.transitions)
             else:

@@ -17,13 +17,14 @@ from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, sel
 from retvar.experience.roles import MOST_STATES, Roles, find_roles, role_of
 from retvar.experience.stream import ABOUT, Counts, Experience
 from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT, first_doubts
-from retvar.experience.tables import ABSENT, Reading, Table, open_table, paths_of, torn_lines
+from retvar.experience.tables import Reading, Table, open_table, paths_of, torn_lines
 from retvar.experience.target_policy import TargetPolicy, compared, plain
 from retvar.support import arguments
 from retvar.support.arguments import choice, flag, is_integer
 from retvar.support.errors import InputError
 
 BETWEEN = chr(31)  # separates the parts of labels of several columns
+FILE = 2**40  # between the numbers of the first rows of files
 MOST_NAMED = 1_000  # states in which rewards are missing
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
@@ -52,59 +53,53 @@ class Log:
     labels: list[Any] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        r, self.work = self.roles, self.table.work
+        self.width = len(r.state) if r.kind == "vector" else 0
+        self.states, self.after = ([f"{x}{k}" for k in range(max(self.width, 1))] for x in "sz")
+        self.keys = [name for name in ("entity", "time") if getattr(r, name)]
+
     def moves(self, counts: Counts, *, acting: bool = False) -> Moves:
         """Read all rows and link them; `counts` then says which were left out."""
-        r = self.roles
-        self.work, self.counts, self.acting = self.table.work, counts, acting
-        self.width = len(r.state) if r.kind == "vector" else 0
-        self.states = [f"s{k}" for k in range(max(self.width, 1))]
-        self.after = [f"z{k}" for k in range(max(self.width, 1))]
-        self.keys = [name for name in ("entity", "time") if getattr(r, name)]
-        self.named = dict(r.named)
+        self.counts, self.acting, self.named = counts, acting, self.roles.named
         if not (acting or self.policy):
             self.named.pop("action", None)
         self._cast()
-        self._judge()
-        rows = "judged" if self._in_order() else self._sort()
+        rows = self._ordered(self._judged())
         good = self._count_left_out(rows)
-        found = self._link(rows)
+        found = self._linked(rows)
         counts.rejected += Counter({NO_NEXT: good - len(found)})
         counts.unmarked_ends += Counter({MISMATCH: found.count("differs")})
+        self.work.execute(f"DROP {self.kind} IF EXISTS rows; DROP TABLE IF EXISTS sorted")
         return found
 
     def entities(self) -> list[int]:
         """A number for each entity whose rows are linked, which is equal in all pieces of a log."""
         r = self.roles
-        if r.next_state or not (r.entity or r.time):
+        if r.next_state or not self.keys:
             return []
         key = f"hash({self.table.sql(r.entity).text if r.entity else 0})"
-        query = " UNION ".join(f"SELECT {key} FROM {part}" for part in self.table.parts)
-        return [each for (each,) in self.table.work.all(f"SELECT DISTINCT * FROM ({query})")]
+        return [x for (x,) in self.work.all(f"SELECT DISTINCT {key} FROM {self.table.parts[0]}")]
 
     # -------------------------------------------------------------- cast
 
     def _cast(self) -> None:
         """Cast every column to the type of its role: a view, or a table of what is read once.
 
-        Rows have even numbers; a line that is no row has the odd one before the row that follows.
+        Rows have even numbers, from 2 on in the first file, from `FILE` on in the next; a line that
+        is no row has the odd one before the row that follows.
         """
-        casts, parts = self._columns(), self.table.parts
-        kind = "TABLE" if self.table.text or len(parts) > 1 else "VIEW"
-        self.starts: list[int] = []  # rows before each file
-        self.torn, first = 0, 0
+        casts, parts, self.torn = _named(self._columns()), self.table.parts, False
+        self.kind = "TABLE" if self.table.text or len(parts) > 1 else "VIEW"
         torn_lines(self.work)  # forget those of a first look
         for file, part in enumerate(parts):  # the order of a union is not theirs
-            start = "INSERT INTO rows" if file else f"CREATE OR REPLACE TEMP {kind} rows AS"
-            columns = {"n": f"2 * (row_number() OVER () - 1 + {first})", **casts}
-            columns |= {"file": f"{file}::USMALLINT"} if len(parts) > 1 else {}
-            self.work.in_turn(f"{start} SELECT {_named(columns)} FROM {part}")
-            lines = np.array(torn_lines(self.work), dtype=np.int64)
-            if lines.size:
-                before = 2 * (first + lines - 2 - np.arange(lines.size)) - 1
-                self.work.insert("INSERT INTO rows (n)", {"n": before})
-            self.starts.append(first)
-            self.torn += lines.size
-            first = self.work.one("SELECT count(*) FROM rows") - self.torn
+            start = "INSERT INTO rows" if file else f"CREATE OR REPLACE TEMP {self.kind} rows AS"
+            n = f"{file * FILE} + 2 * row_number() OVER ()"
+            self.work.in_turn(f"{start} SELECT {n} AS n, {casts} FROM {part}")
+            if lines := torn_lines(self.work):
+                n = file * FILE + 2 * (np.array(lines) - np.arange(len(lines))) - 3
+                self.work.insert("INSERT INTO rows (n)", {"n": n})
+                self.torn = True
 
     def _columns(self) -> dict[str, str]:
         """SQL for each role; states are s0, s1, …, and next ones z0."""
@@ -123,10 +118,9 @@ class Log:
             numbers += [*r.state, *r.next_state]
         self.texts = [x for x in dict.fromkeys(numbers) if t.kind(x) == "text"]
         columns["unreadable"] = _case(
-            f"CASE WHEN {t.sql(x).number if x != r.time else columns['time']} IS NULL THEN "
-            f"NOT list_contains({ABSENT}, lower({t.sql(x).text})) END"
-            for x in self.texts
-        )
+            f"CASE WHEN {t.sql(x).number if x != r.time else columns['time']} IS NULL "
+            f"THEN NOT retvar_absent({quoted(x)}::VARCHAR) END" for x in self.texts
+        )  # fmt: skip
         return columns
 
     def _state(self, columns: list[str]) -> list[str]:
@@ -142,28 +136,29 @@ class Log:
 
     # -------------------------------------------------------------- judge
 
-    def _judge(self) -> None:
-        """Say of each row, as `why`, which check it fails first."""
-        self.checks, rows, ratio = self._checks(), "rows", ""
+    def _judged(self) -> str:
+        """A view that says of each row, as `why`, which check it fails first."""
+        rows, ratio = "rows", ", target / behaviour AS rho" * bool(self.roles.behaviour)
         if self.policy is not None:
             self._ask(self.policy)
             rows += f" LEFT JOIN retvar_policy USING ({', '.join([*self.states, 'action'])})"
-        if self.roles.behaviour:
-            ratio = ", target / behaviour AS rho"
+        self.checks = self._checks()
         why = _case(check.where for check in self.checks)
         self.work.execute(
             f"CREATE OR REPLACE TEMP VIEW judged AS SELECT *, {why} AS why "
             f"FROM (SELECT *{ratio} FROM {rows})"
         )
+        return "judged"
 
     def _checks(self) -> list[Check]:
         """All checks; a row is counted under the first that it fails."""
-        r, b = self.roles, self.roles.behaviour
-        refused = "" if self.on_error else UNREADABLE
-        found = [Check("n % 2 <> 0", "wrong number of fields", r.reward)]
+        r, b, found = self.roles, self.roles.behaviour, list[Check]()
+        if self.torn:
+            found.append(Check("n % 2 = 1", "wrong number of fields", r.reward))
         for k, name in enumerate(self.texts):
-            what = "time" if name == r.time else "number"
-            found.append(Check(f"unreadable = {k}", f"{name} is no {what}", name, refused))
+            what, remedy = "time" if name == r.time else "number", UNREADABLE
+            remedy *= not self.on_error
+            found.append(Check(f"unreadable = {k}", f"{name} is no {what}", name, remedy))
         if b:
             small = f"{b} is so small that the ratio is beyond {LARGEST_RATIO:g}"
             found += [
@@ -205,8 +200,8 @@ class Log:
         for part in Moves(self.work, "asked", dict.fromkeys([*names, "times"], 0)):
             states: list[Any] = list(np.stack([part[s] for s in self.states], axis=1))
             if not self.width:
-                states = [self._name(s) for s in part["s0"].tolist()]
-            actions = [plain(self._label(a, [self.roles.action])) for a in part["action"].tolist()]
+                states = [self._label(s) for s in part["s0"].tolist()]
+            actions = [plain(self._text_label(a, "action")) for a in part["action"].tolist()]
             if policy.rows is not None and not self.width:
                 self.counts.policy = policy.rows
                 for s, a, times in zip(states, actions, part["times"].tolist(), strict=True):
@@ -218,71 +213,57 @@ class Log:
         """Count rows that cannot be used, by reason; return the number of the others."""
         good, bad = self.work.all(f"SELECT count(*) - count(why), count(why) FROM {rows}")[0]
         query = f"SELECT why, count(*), min(n) AS n FROM {rows} WHERE why IS NOT NULL"
-        found = self.work.all(f"{query} GROUP BY why ORDER BY n") if bad else []
-        for why, times, n in found:
+        for why, times, n in self.work.all(f"{query} GROUP BY why ORDER BY n") if bad else ():
             check = self.checks[why]
-            reason = self._refuse_or_explain(check, times, n)
-            self.counts.rejected[reason] += times
+            self.counts.rejected[self._explained(check, times, n)] += times
             if check.where == "reward IS NULL" and not self.width:
-                self._count_missing_rewards(f"FROM {rows} WHERE why = {why}")
+                states = f"SELECT s0, count(*) AS k FROM {rows} WHERE why = {why} GROUP BY s0"
+                most = self.work.all(f"{states} ORDER BY k DESC, min(n) LIMIT {MOST_NAMED}")
+                self.counts.missing_rewards.update({self._label(s): k for s, k in most})
         return int(good)
 
-    def _refuse_or_explain(self, check: Check, times: int, n: int) -> str:
+    def _explained(self, check: Check, times: int, n: int) -> str:
         """The reason why rows are left out; an error where they must not be."""
-        remedy = check.remedy or (
-            f"{check.reason}; correct the row" if self.on_error == "raise" else ""
-        )
+        remedy, t = check.remedy, self.table
+        if self.on_error == "raise" and not remedy:
+            remedy = f"{check.reason}; correct the row"
         if not (remedy or check.where.startswith("unreadable")):
             return check.reason
-        file = int(np.searchsorted(self.starts, n // 2, side="right")) - 1
-        row, part = n // 2 - self.starts[file], self.table.parts[file]
-        query = f"SELECT {quoted(check.column)}::VARCHAR FROM {part} LIMIT 1 OFFSET {row}"
-        value = self.work.one(query)
+        file, row = n // FILE, n % FILE // 2
+        query = f"SELECT {quoted(check.column)}::VARCHAR FROM {t.parts[file]}"
+        value = self.work.one(f"{query} LIMIT 1 OFFSET {row - 1}")
         if not remedy:
             return f"{check.reason}, such as {value!r}"
-        is_time, name = check.column == self.roles.time, self.table.name
-        ways = DATES if is_time else self.table.reading.remedy(str(value))
-        field = f"{self.table.files[file] if self.table.files else name}, row {row + 1:,}"
-        remedy = remedy.format(check.reason, times, ways)
-        raise InputError(f"{field}: {check.column}", value, remedy)
-
-    def _count_missing_rewards(self, rows: str) -> None:
-        """Count missing rewards by state."""
-        order = f"ORDER BY k DESC, min(n) LIMIT {MOST_NAMED}"
-        found = self.work.all(f"SELECT s0, count(*) AS k {rows} GROUP BY s0 {order}")
-        named = {None if s is None else self._name(s): k for s, k in found}
-        self.counts.missing_rewards.update(named)
+        ways = DATES if check.column == self.roles.time else t.reading.remedy(str(value))
+        place = f"{t.files[file] if t.files else t.name}, row {row:,}: {check.column}"
+        raise InputError(place, value, remedy.format(check.reason, times, ways))
 
     # -------------------------------------------------------------- sort
 
-    def _in_order(self) -> bool:
-        """Whether rows come entity by entity, and by times that differ; count entities."""
-        if not self.keys:
-            return not (self.torn or self.policy)
-        before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in ["n", *self.keys])
-        apart = "entity <> last_entity" if self.roles.entity else "false"
-        later = "time > last_time" if self.roles.time else "true"
-        changes, in_order = self.work.all(
-            f"SELECT count(*) FILTER ({apart}), bool_and(NOT ({_any_null(self.keys)}) "
-            f"AND coalesce({apart} OR {later}, n = 0)) FROM (SELECT {before} FROM rows)"
-        )[0]
-        if self.roles.entity:
+    def _ordered(self, rows: str) -> str:
+        """The rows by entity and time: as they are, or a table of them without duplicates."""
+        r, in_order = self.roles, True
+        if self.keys:
+            apart = "entity <> last_entity" if r.entity else "false"
+            later = "time > last_time" if r.time else "true"
+            before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in self.keys)
+            changes, in_order = self.work.all(
+                f"SELECT count(*) FILTER ({apart}), bool_and(NOT ({_any_null(self.keys)}) AND "
+                f"coalesce({apart} OR {later}, n = 2)) FROM (SELECT n, {before} FROM rows)"
+            )[0]
+        if r.entity:
             entities = self.work.one("SELECT count(DISTINCT entity) FROM rows")
             self.counts.entities += entities
             in_order = in_order and changes == entities - 1
-        return bool(in_order and not (self.torn or self.policy))
-
-    def _sort(self) -> str:
-        """A table of the rows by entity and time; without duplicates."""
+        if in_order and not (self.torn or self.policy):
+            return rows
         order = ", ".join([*self.keys, "n"])
         unknown = "SELECT count(*) > count(entity) FROM rows"
         if self.keys == ["entity"] and self.work.one(unknown):  # these are of the row before
             order = "last_value(entity IGNORE NULLS) OVER (ORDER BY n), n"
-        self.work.execute(
-            f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT * FROM judged ORDER BY {order}"
-        )
-        self.work.drop("rows")
-        if self.roles.time:
+        query = f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT * FROM {rows} ORDER BY {order}"
+        self.work.execute(f"{query}; DROP {self.kind} rows")
+        if r.time:
             self._count_duplicates()
         return "sorted"
 
@@ -304,7 +285,7 @@ class Log:
 
     # -------------------------------------------------------------- link
 
-    def _link(self, rows: str) -> Moves:
+    def _linked(self, rows: str) -> Moves:
         """Give each row the state of the next one, where that goes on from it.
 
         An episode is cut where the next row is of another one, is left out, or has another state
@@ -312,39 +293,12 @@ class Log:
         pairs, whose action counts.
         """
         r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
-        codes, columns = self._codes(rows), self._moved(pairs)
-        coded = f"* REPLACE ({_named(codes)})" if codes else "*"
         near = [name for name in ("entity", "episode") if getattr(r, name)]
-        near += ["file"] * (not self.keys and len(self.table.parts) > 1)
-        same = (
-            " AND ".join(f"lead({x}) OVER () = {x}" for x in near) or "lead(n) OVER () IS NOT NULL"
-        )
+        near += [f"n // {FILE}"] * (not self.keys and len(self.table.parts) > 1)
+        same = " AND ".join(f"lead({x}) OVER () = {x}" for x in near or ["true"])
         differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
-        follows = "CASE WHEN same AND NOT truncated THEN lead({}) OVER () END"
-        after = {z: f"coalesce({z}, {follows.format(s)})" for s, z in pairs}
-        widths = {name: self.width * name.endswith("state") for name in columns}
-        widths["reward"] = len(r.others) + 1 if r.others else 0
-        name = "acting_moves" if self.acting else "moves"
-        self.work.in_turn(
-            f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
-            coded AS (SELECT {coded} FROM {rows} {"WHERE time IS NOT NULL" * bool(r.time)}),
-            ahead AS (SELECT *, coalesce({same}, false) AS same,
-                      coalesce({differ}, false) AS differ FROM coded),
-            linked AS (SELECT * REPLACE ({_named(after)}) FROM ahead),
-            kept AS (SELECT *, NOT terminated AND ({_any_null(self.after)})
-                     AND NOT {self.acting} AS dropped FROM linked),
-            marked AS (SELECT *, coalesce(lead(why IS NOT NULL OR dropped) OVER (), true)
-                       AS lost_next FROM kept)
-            SELECT {selected(columns, widths)},
-            differ AND same AND NOT (lost_next OR terminated OR truncated) AS differs
-            FROM marked WHERE why IS NULL AND NOT dropped"""
-        )
-        self.work.drop("rows", "sorted")
-        return Moves(self.work, name, widths)
-
-    def _moved(self, pairs: list[tuple[str, str]]) -> dict[str, list[str]]:
-        """SQL for each column of the moves."""
-        r = self.roles
+        follows = {z: f"coalesce({z}, CASE WHEN goes_on THEN lead({s}) OVER () END)"
+                   for s, z in pairs}  # fmt: skip
         columns = {
             "state": self.states,
             "reward": ["reward", *(f"other{k}" for k in range(len(r.others)))],
@@ -353,53 +307,69 @@ class Log:
             ],
             "terminated": ["terminated"],
             "truncated": [
-                "truncated OR NOT (terminated OR (same AND NOT lost_next AND NOT differ))"
+                "truncated OR NOT (terminated OR goes_on AND NOT lost_next AND NOT differ)"
             ],
         }
         extra = {"rho": r.rho or r.behaviour, "gamma": r.gamma, "lam": r.lam, "action": self.acting}
-        return columns | {name: [name] for name, there in extra.items() if there}
+        columns |= {name: [name] for name, there in extra.items() if there}
+        widths = {name: self.width * name.endswith("state") for name in columns}
+        widths["reward"] = len(r.others) + 1 if r.others else 0
+        name = "acting_moves" if self.acting else "moves"
+        self.work.in_turn(
+            f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
+            coded AS (SELECT * REPLACE ({_named({"n": "n"} | self._codes(rows))})
+                      FROM {rows} {"WHERE time IS NOT NULL" * bool(r.time)}),
+            ahead AS (SELECT *, coalesce({same}, false) AND NOT truncated AS goes_on,
+                      coalesce({differ}, false) AS differ FROM coded),
+            after AS (SELECT * REPLACE ({_named(follows)}) FROM ahead),
+            kept AS (SELECT *, why IS NOT NULL OR NOT terminated AND NOT {self.acting}
+                     AND ({_any_null(self.after)}) AS dropped FROM after),
+            marked AS (SELECT *, coalesce(lead(dropped) OVER (), true) AS lost_next FROM kept)
+            SELECT {selected(columns, widths)},
+            differ AND goes_on AND NOT (lost_next OR terminated) AS differs
+            FROM marked WHERE NOT dropped"""
+        )
+        return Moves(self.work, name, widths)
 
     def _codes(self, rows: str) -> dict[str, str]:
         """SQL for labels, as their numbers in the order of their appearance."""
         r, codes = self.roles, dict[str, str]()
         if r.kind == "label":
-            query = f"SELECT s0 AS x, n AS k FROM {rows}"
+            query = f"SELECT s0 AS x, n FROM {rows}"
             if r.next_state:  # those of rows that are no end
                 query += f" UNION ALL SELECT z0, n + 1 FROM {rows} WHERE terminated IS NOT true"
-            self._number("s0", query, self.labels, r.state)
-            codes |= {x: f"enum_code(TRY_CAST({x} AS enum_s0))::INTEGER" for x in ("s0", "z0")}
+            codes |= dict.fromkeys(["s0", "z0"], self._number("s0", query, self.labels))
         if self.acting:
-            query = f"SELECT action AS x, n AS k FROM {rows}"
-            self._number("action", query, self.actions, [r.action])
-            codes["action"] = "enum_code(TRY_CAST(action AS enum_action))::INTEGER"
-        return codes
+            query = f"SELECT action AS x, n FROM {rows}"
+            codes["action"] = self._number("action", query, self.actions)
+        return {x: code.format(x) for x, code in codes.items()}
 
-    def _number(self, name: str, query: str, labels: list[Any], columns: list[str]) -> None:
-        """Make a type of the labels x at k. `labels` of an earlier log keep their numbers."""
-        query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(k)"
-        found = {label: f"{BETWEEN}{k}" for k, label in enumerate(labels)}
-        found |= {self._label(x, columns): x for (x,) in self.work.all(query)}
+    def _number(self, name: str, query: str, labels: list[Any]) -> str:
+        """Number the labels x at n, by a type of theirs; return SQL for the number of one."""
+        query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(n)"
+        found = {self._text_label(x, name): x for (x,) in self.work.all(query)}
         if len(found) > MOST_STATES:
             remedy = "too many to be states; name columns of numbers as observations"
             raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
         labels[:] = found
-        texts = {"x": np.array([*found.values()], dtype=object)}
-        drop = f"DROP TYPE IF EXISTS enum_{name}"
-        self.work.insert(f"{drop}; CREATE OR REPLACE TEMP TABLE texts AS", texts)
+        drop = f"DROP TYPE IF EXISTS enum_{name}; CREATE OR REPLACE TEMP TABLE texts AS"
+        self.work.insert(drop, {"x": np.array([*found.values()], dtype=object)})
         self.work.execute(f"CREATE TYPE enum_{name} AS ENUM (SELECT x FROM texts)")
+        return f"enum_code(TRY_CAST({{}} AS enum_{name}))::INTEGER"
 
-    def _label(self, text: Any, columns: list[str]) -> Any:
+    def _label(self, state: Any) -> Any:
+        """The label of a state in the database; None for no state."""
+        return state if state is None or self.roles.kind != "label" else self._text_label(state)
+
+    def _text_label(self, text: Any, role: str = "state") -> Any:
         """The label that a text in the database stands for; of several columns, a tuple."""
+        columns = [self.roles.action] if role == "action" else self.roles.state
         if len(columns) > 1:
             return tuple(plain(part) for part in text.split(BETWEEN))
         kind = self.table.kind(columns[0])
         if kind == "flag":
             return text == "true"
         return int(text) if kind == "whole" else plain(float(text)) if kind == "number" else text
-
-    def _name(self, state: Any) -> Any:
-        """The label of a state in a table."""
-        return self._label(state, self.roles.state) if self.roles.kind == "label" else state
 
 
 def _named(columns: dict[str, str]) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-import signal
 import tempfile
-import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +77,6 @@ class Workspace:
         """The one value that a query gives."""
         return self.execute(query).fetchone()[0]
 
-    def drop(self, *names: str) -> None:
-        """Drop tables that are there; views stay."""
-        query = "SELECT table_name FROM duckdb_tables()"
-        for name in {name for (name,) in self.all(query)} & {*names}:
-            self.execute(f"DROP TABLE {name}")
-
     def insert(self, start: str, columns: dict[str, NDArray[Any]], select: str = "*") -> None:
         """Run ``start SELECT select FROM columns``."""
         self.db.register("retvar_new", columns)
@@ -95,26 +87,6 @@ class Workspace:
 def _remove(db: Any, folder: str) -> None:
     db.close()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """A block in which Ctrl-C and SIGTERM wait: they take effect at its end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before: list[tuple[int, Any]] = [
-        (n, signal.signal(n, lambda number, _: came.append(number)))
-        for n in (signal.SIGINT, signal.SIGTERM)
-    ]
-    try:
-        yield
-    finally:
-        for n, handler in before:
-            signal.signal(n, handler)
-        for n in came[:1]:
-            signal.raise_signal(n)
 
 
 class Moves:
@@ -134,9 +106,8 @@ class Moves:
     def __init__(
         self, work: Workspace | None = None, table: str = "", widths: dict[str, int] | None = None
     ) -> None:
-        self._work, self._table = work, table
+        self._work, self._table = work, table  # without a table: rows that were appended
         self._widths = widths or {}  # numbers in a row of each column; 0: it is one number
-        self._rows = int(work.one(f"SELECT count(*) FROM {table}")) if work and table else 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -144,37 +115,36 @@ class Moves:
         return tuple(self._widths)
 
     def __len__(self) -> int:
-        return self._rows
+        return self.count("true")
 
     def __iter__(self) -> Iterator[Chunk]:
         return self.chunks()
 
-    @uninterrupted()
     def append(self, chunk: Chunk) -> None:
-        """Add transitions; those of one ``stream`` come in the order of time."""
-        rows = len(chunk["reward"])
+        """Add transitions, all or none; those of one ``stream`` come in the order of time."""
+        rows, before = len(chunk["reward"]), len(self)
         if not rows:
             return
         none = np.zeros(rows, dtype=bool)
         chunk = {"terminated": none, "truncated": none, **chunk}
         stream = chunk.pop("stream", np.zeros(rows, dtype=np.int64))
-        self._widths = {name: 0 if x.ndim == 1 else x.shape[1] for name, x in chunk.items()}
-        flat = {"retvar_stream": stream, "retvar_n": np.arange(self._rows, self._rows + rows)}
+        widths = {name: 0 if x.ndim == 1 else x.shape[1] for name, x in chunk.items()}
+        flat = {"retvar_stream": stream, "retvar_n": np.arange(before, before + rows)}
         for name, x in chunk.items():
             parts = map(np.ascontiguousarray, np.atleast_2d(x.T))
-            flat |= zip(self._parts(name), parts, strict=True)
-        self._work = self._work or Workspace()
-        start = "INSERT INTO added BY NAME" if self._rows else "CREATE OR REPLACE TABLE added AS"
+            flat |= zip(_parts({name: widths[name]}), parts, strict=True)
+        self._table, self._work = "", self._work or Workspace()
+        start = "INSERT INTO added BY NAME" if before else "CREATE OR REPLACE TABLE added AS"
         self._work.insert(start, flat)
-        self._rows += rows
-        self._table = ""
+        self._widths = widths
 
     def count(self, condition: str = "terminated OR truncated") -> int:
         """Rows with a condition; by default trajectories, of which each ends in one row."""
-        if not len(self):
+        if not self._widths:
             return 0
-        work, table = self.in_database()
-        return int(work.one(f"SELECT count(*) FROM {table} WHERE {condition}"))
+        work, table = self.in_database() if condition != "true" else (self._work, self._table)
+        assert work is not None
+        return int(work.one(f"SELECT count(*) FROM {table or 'added'} WHERE {condition}"))
 
     def in_database(self) -> tuple[Workspace, str]:
         """The database and the table, in order; the last row of each stream is truncated.
@@ -183,12 +153,12 @@ class Moves:
         """
         assert self._work is not None
         if not self._table:
-            self._table = "moves"
             self._work.execute(
                 "CREATE OR REPLACE TABLE moves AS SELECT * REPLACE (truncated OR (NOT terminated "
                 "AND retvar_n IN (SELECT max(retvar_n) FROM added GROUP BY retvar_stream)) "
                 "AS truncated) FROM added ORDER BY retvar_stream, retvar_n"
             )
+            self._table = "moves"
         return self._work, self._table
 
     def chunks(self, size: int = CHUNK, *, backwards: bool = False) -> Iterator[Chunk]:
@@ -204,17 +174,13 @@ class Moves:
             found = work.execute(query).fetchnumpy()
             chunk = {}
             for name, width in self._widths.items():
-                parts = [_plain(found[part]) for part in self._parts(name)]
+                parts = [_plain(found[part]) for part in _parts({name: width})]
                 chunk[name] = np.stack(parts, axis=1) if width else parts[0]
             yield chunk
 
-    def _parts(self, name: str) -> list[str]:
-        """Columns of the database that a column consists of."""
-        return [f"{name}_{k}" for k in range(self._widths[name])] or [name]
-
     @property
     def _names(self) -> list[str]:
-        return [part for name in self._widths for part in self._parts(name)]
+        return _parts(self._widths)
 
     def write(self, path: Path, about: str, actions: list[str] | None = None) -> None:
         """Write a Parquet file with a text about it; actions are written by their names."""
@@ -229,6 +195,11 @@ class Moves:
         )
 
 
+def _parts(widths: dict[str, int]) -> list[str]:
+    """Columns of the database that columns of so many numbers in a row consist of."""
+    return [x for name, n in widths.items() for x in [f"{name}_{k}" for k in range(n)] or [name]]
+
+
 def _plain(column: NDArray[Any]) -> NDArray[Any]:
     """A column as it was appended: whole numbers of 64 bits; NaN, where the database has NULL."""
     if column.dtype.kind == "i":
@@ -238,10 +209,8 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
 
 def selected(columns: dict[str, list[str]], widths: dict[str, int]) -> str:
     """SQL for columns, each of one expression, or of one for each number in a row."""
-    return ", ".join(
-        f"{sql} AS {name}{f'_{k}' * bool(widths[name])}"
-        for name, each in columns.items() for k, sql in enumerate(each)
-    )  # fmt: skip
+    pairs = zip(itertools.chain(*columns.values()), _parts(widths), strict=True)
+    return ", ".join(f"{sql} AS {name}" for sql, name in pairs)
 
 
 def quoted(name: str) -> str:

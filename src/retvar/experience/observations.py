@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import Chunk, describe_error, uninterrupted
+from retvar.experience.moves import Chunk, describe_error
 from retvar.experience.stream import Counts, Experience
 from retvar.support.errors import InputError, RetvarError, SourceError
 
@@ -142,15 +142,9 @@ def experience_of(
         return chunk
 
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
-        ready: list[Chunk] = []
         try:
             for part in parts():
-                with uninterrupted():
-                    ready.append(chunk_of(part, counts, acting))
-                yield ready.pop()
-        except KeyboardInterrupt:
-            yield from ready
-            raise
+                yield chunk_of(part, counts, acting)
         except RetvarError:
             raise
         except Exception as error:  # an environment may raise anything

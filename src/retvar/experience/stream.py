@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.experience.moves import Chunk, Moves, uninterrupted
+from retvar.experience.moves import Chunk, Moves
 from retvar.experience.suspicions import DUPLICATE, doubts, remedy
 from retvar.online import Transition
 from retvar.support import arguments
@@ -193,27 +193,20 @@ class Experience(Shown):
         100
         """
         if self._table is None:
-            given = self.source(self.counts)
-            self._table = given if isinstance(given, Moves) else Moves()
-            if isinstance(given, Moves) and "rho" not in given.columns:
-                self.counts.transitions += len(given)
-                self.counts.episodes += given.count()
-                self.counts.ends += given.count("terminated")
-                if progress is not None:
-                    progress(self.counts.transitions)
-                given = ()
+            given, found = self.source(self.counts), self.counts
+            table = self._table = given if isinstance(given, Moves) else Moves()
             try:
-                for chunk in given:
-                    with uninterrupted():
-                        if self._table is not given:
-                            self._table.append(chunk)
-                        self.counts.count(chunk)
+                for chunk in given if given is not table or "rho" in table.columns else ():
+                    if table is not given:
+                        table.append(chunk)
+                    found.count(chunk)
                     if progress is not None:
-                        progress(self.counts.transitions)
-            except BaseException:  # the episodes that were going on are cut off
-                self.counts.episodes = self._table.count()
-                raise
-            found = self.counts
+                        progress(found.transitions)
+            finally:  # episodes that were going on are cut off
+                found.transitions, found.episodes = len(table), table.count()
+                found.ends = table.count("terminated")
+            if self.is_log and progress is not None:
+                progress(found.transitions)
             refused = self.is_log and not self.force and found.transitions
             if refused and found.lost > MOST * found.rows:
                 why = f"{reasons(+found.rejected)}; {remedy(found)}; force=True uses the rest"

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,20 +26,27 @@ from retvar.support.format import listed
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 SOURCE = "must be a path or pattern of .parquet or .csv files, a list of paths, or a table"
 NULLS = ["", "null", "NULL", "nan", "NaN"]  # not NA, which may be the name of a state
-ABSENT = "['', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?']"  # where numbers are expected
-TRUE = "['true', '1', '1.0', 't', 'yes', 'y']"
-FALSE = "['false', '0', '0.0', 'f', 'no', 'n']"
 KINDS = {
     "nested": r".*\]$|STRUCT|MAP|UNION", "whole": r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$",
     "number": "FLOAT|DOUBLE|DECIMAL", "text": "VARCHAR|ENUM", "time": "DATE|TIME",
     "flag": "BOOLEAN",
 }  # fmt: skip  # of DuckDB's types
 NUMBERS = {"whole", "number", "flag"}
-EXACT = 2.0**53
 NUMBER = "retvar number of "  # begins the name of a column as numbers
 FIRST_ROWS = 65_536  # that decide what a column holds
 CODE = "^[+-]?0[0-9]+$"  # a code such as 010, and no number
 DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H:%M", " %H:%M:%S")]
+MACROS = """
+CREATE OR REPLACE MACRO retvar_flag(x) AS CASE
+    WHEN x = 'true' THEN true WHEN x = 'false' THEN false  -- what follows takes time
+    WHEN lower(trim(x)) IN ('true', '1', '1.0', 't', 'yes', 'y') THEN true
+    WHEN lower(trim(x)) IN ('false', '0', '0.0', 'f', 'no', 'n') THEN false END;
+CREATE OR REPLACE MACRO retvar_absent(x) AS
+    lower(trim(x)) IN ('', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?');
+CREATE OR REPLACE MACRO retvar_finite(v) AS CASE WHEN isfinite(v) THEN v END;
+CREATE OR REPLACE MACRO retvar_whole(v) AS  -- a cast alone would round 1.5
+    CASE WHEN abs(v) < 9007199254740992 AND v = floor(v) THEN v::BIGINT END;
+"""
 
 
 class Reading(NamedTuple):
@@ -50,17 +57,21 @@ class Reading(NamedTuple):
     thousands: str = ""
     day_first: bool = False
 
-    def digits(self, text: str) -> str:
-        """SQL for a text as DuckDB reads numbers; NULL where its separators stand otherwise."""
-        if (self.decimal, self.thousands) == (".", ""):
-            return text  # spaces are no matter, and trim is slow
-        text = f"trim({text})"
-        point, sign = re.escape(self.decimal), re.escape(self.thousands)
-        groups = rf"|[0-9]{{1,3}}({sign}[0-9]{{3}})+" * bool(sign)
-        form = rf"[+-]?([0-9]*{groups})({point}[0-9]*)?([eE][+-]?[0-9]+)?"
-        plain = f"replace({text}, {text_literal(self.thousands)}, '')" if sign else text
-        plain = f"replace({plain}, {text_literal(self.decimal)}, '.')"
-        return f"CASE WHEN regexp_full_match({text}, {text_literal(form)}) THEN {plain} END"
+    def number(self, text: str) -> str:
+        """SQL for a text as a number; NULL where its separators stand otherwise."""
+        digits = text  # spaces are no matter, and trim is slow
+        if (self.decimal, self.thousands) != (".", ""):
+            digits = f"trim({text})"
+            point, sign = re.escape(self.decimal), re.escape(self.thousands)
+            groups = rf"|[0-9]{{1,3}}({sign}[0-9]{{3}})+" * bool(sign)
+            form = rf"[+-]?([0-9]*{groups})({point}[0-9]*)?([eE][+-]?[0-9]+)?"
+            fits = f"regexp_full_match({digits}, {text_literal(form)})"
+            plain = f"replace({digits}, {text_literal(self.thousands)}, '')" if sign else digits
+            plain = f"replace({plain}, {text_literal(self.decimal)}, '.')"
+            digits = f"CASE WHEN {fits} THEN {plain} END"
+        words = f"CASE lower(trim({text})) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
+        value = f"TRY_CAST({digits} AS DOUBLE)"
+        return f"CASE WHEN {value} IS NULL THEN {words} ELSE {value} END"  # coalesce is slow
 
     def remedy(self, text: str) -> str:
         """How to say what the separators of a number mean."""
@@ -84,10 +95,10 @@ class Table:
     work: Workspace
     reading: Reading
     parts: list[str]  #: a relation for each file
-    types: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     text: bool = False  #: all columns are text, as in CSV
     metadata: dict[str, Any] = field(default_factory=dict)  #: written by retvar into its files
+    types: dict[str, str] = field(default_factory=dict)
     rows: int | None = None  #: None: not known before it is read
 
     def kind(self, column: str) -> str:
@@ -97,14 +108,9 @@ class Table:
     def number(self, column: str) -> str:
         """SQL for a column as a number, where it is one."""
         kind, name = self.kind(column), quoted(column)
-        if kind in NUMBERS:
-            return f"CAST({name} AS DOUBLE)"
-        if kind != "text":
-            return "NULL::DOUBLE"
-        text = f"CAST({name} AS VARCHAR)"
-        digits = f"TRY_CAST({self.reading.digits(text)} AS DOUBLE)"
-        words = f"CASE lower(trim({text})) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
-        return f"CASE WHEN {digits} IS NULL THEN {words} ELSE {digits} END"
+        if kind == "text":
+            return self.reading.number(f"CAST({name} AS VARCHAR)")
+        return f"CAST({name if kind in NUMBERS else 'NULL'} AS DOUBLE)"
 
     def sql(self, column: str, dates: bool = False) -> Any:
         """SQL for a column as what a role needs; NULL where a value is nothing of that kind.
@@ -113,44 +119,35 @@ class Table:
         equal for equal labels: 1.0 is 1. An `id` is compared as it is. A `time` is a number that
         orders times; `dates` become nanoseconds of UTC.
         """
-        kind, name = self.kind(column), quoted(column)
-        label, number = f"CAST({name} AS VARCHAR)", quoted(NUMBER + column)
-        plain = f"trim({label})"
-        flag = f"CASE WHEN {label} = 'true' THEN true WHEN {label} = 'false' THEN false "
-        flag += f"WHEN list_contains({TRUE}, lower({plain})) THEN true "  # which takes time
-        flag += f"WHEN list_contains({FALSE}, lower({plain})) THEN false END"
-        if kind == "flag":
-            flag = name
-        elif kind in NUMBERS:
+        kind, name, number = self.kind(column), quoted(column), quoted(NUMBER + column)
+        text, integer = f"CAST({name} AS VARCHAR)", f"TRY_CAST({name} AS BIGINT)"
+        finite, codes, whole = f"retvar_finite({number})", f"retvar_whole({number})", ""
+        label, flag, plain = text, f"retvar_flag({text})", f"trim({text})"
+        if kind in NUMBERS:
+            codes = codes if kind == "number" else integer
             flag = f"CASE {number} WHEN 1 THEN true WHEN 0 THEN false END"
-        good = f"abs({number}) < {EXACT} AND {number} = floor({number})"  # a cast would round 1.5
-        integer = f"TRY_CAST({name} AS BIGINT)"
-        codes = f"CASE WHEN {good} THEN {number}::BIGINT END"
-        if kind in ("whole", "flag"):
-            codes = integer
+        elif kind == "text":
+            whole = f"CASE WHEN {integer}::VARCHAR = {text} THEN {integer} "
+            whole += f"WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
         if kind == "number":
-            label = f"coalesce(CAST({codes} AS VARCHAR), CAST({number} AS VARCHAR))"
+            label = f"coalesce({codes}::VARCHAR, {number}::VARCHAR)"
             label = f"CASE WHEN NOT isnan({number}) THEN {label} END"
-        whole = f"CASE WHEN {integer}::VARCHAR = {label} THEN {integer} "
-        whole += f"WHEN NOT regexp_matches({plain}, '{CODE}') THEN {codes} END"
-        finite = f"CASE WHEN isfinite({number}) THEN {number} END"
         time = codes if kind == "whole" else finite
         if kind == "time":
             time = f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
         elif dates and self.reading.day_first:
-            forms = ", ".join(map(text_literal, DAY_FIRST))
-            time = f"epoch_ns(try_strptime({plain}, [{forms}]))"
+            time = f"epoch_ns(try_strptime({plain}, {DAY_FIRST}))"
         elif dates:
             time = f"epoch_ns(TRY_CAST({plain} AS TIMESTAMP_NS))"
         return SimpleNamespace(
-            id=name, text=plain, number=number, codes=codes, flag=flag, label=label, finite=finite,
-            whole=whole if kind == "text" else codes, time=time,
+            id=name, text=plain, number=number, codes=codes, label=label, finite=finite,
+            flag=name if kind == "flag" else flag, whole=whole or codes, time=time,
         )  # fmt: skip
 
     def facts(self, column: str) -> Any:
         """What the first rows hold: how many numbers, fractions, codes such as 010."""
-        kind, sql = self.kind(column), self.sql(column)
-        text = sql.text if kind == "text" else "NULL::VARCHAR"
+        sql = self.sql(column)
+        text = sql.text if self.kind(column) == "text" else "NULL::VARCHAR"
         found = self.work.execute(
             f"""SELECT count(*) AS rows, count(c) AS present, count(v) AS numbers,
             count(*) FILTER (isfinite(v) AND v <> floor(v)) AS fractions,
@@ -165,9 +162,10 @@ class Table:
 
 def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
     """Open files, or a table in memory, which is registered in the database."""
-    given = [source] if isinstance(source, str | Path) else source
-    if isinstance(given, list | tuple):
-        found = _files(given, work, reading)
+    work.execute(MACROS)
+    if isinstance(source, str | Path | list | tuple):
+        given = source if isinstance(source, list | tuple) else [source]
+        found = _files([path for each in given for path in paths_of(each)], work, reading)
     else:
         found = Table("the table", work, reading, ["retvar_table"])
         _register(source, work)
@@ -187,52 +185,47 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
 
 
 def _register(source: Any, work: Workspace) -> None:
-    """Register a table in memory as ``retvar_table``."""
-    if isinstance(source, Mapping):
-        source = _frame(source)
-    elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
-        source = source.rename(columns=str)
-    elif not (hasattr(source, "columns") or hasattr(source, "schema")):
-        raise InputError("source", type(source).__name__, SOURCE)
+    """Register a table in memory as ``retvar_table``; columns of it may be two-dimensional."""
+    lengths: Any = {}
     try:
+        if isinstance(source, Mapping):
+            import pandas
+
+            columns = dict[str, Any]()
+            for name, given in source.items():
+                column = given if isinstance(given, list | tuple | range) else np.asarray(given)
+                wide: Any = np.asarray(column).T if np.ndim(column) == 2 else []
+                columns |= {f"{name}_{k}": x for k, x in enumerate(wide)} or {str(name): column}
+            lengths = {name: np.shape(column) for name, column in columns.items()}
+            source = pandas.DataFrame(columns)
+        elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
+            source = source.rename(columns=str)
+        elif not (hasattr(source, "columns") or hasattr(source, "schema")):
+            raise InputError("source", type(source).__name__, SOURCE)
         work.db.register("retvar_table", source)
-    except Exception as error:  # a frame may hold anything
-        raise InputError("source", type(source).__name__, f"cannot be read: {error}") from None
-
-
-def _frame(columns: Mapping[Any, Any]) -> Any:
-    """Columns as a frame; a two-dimensional one becomes one column for each number."""
-    import pandas
-
-    found: dict[str, Any] = {}
-    try:
-        for name, given in columns.items():
-            column = given if isinstance(given, list | tuple | range) else np.asarray(given)
-            wide: Any = np.asarray(column).T if np.ndim(column) == 2 else []
-            found |= {f"{name}_{k}": x for k, x in enumerate(wide)} or {str(name): column}
-        return pandas.DataFrame(found)
-    except Exception as error:  # a list may hold anything
-        lengths = {name: np.shape(column) for name, column in found.items()}
-        raise InputError("columns", lengths, f"cannot be read: {error}") from None
+    except InputError:
+        raise
+    except Exception as error:  # a table may hold anything
+        field, value = ("columns", lengths) if lengths else ("source", type(source).__name__)
+        raise InputError(field, value, f"cannot be read: {error}") from None
 
 
 # ------------------------------------------------------------------ files
 
 
-def _files(given: Iterable[Any], work: Workspace, reading: Reading) -> Table:
+def _files(paths: list[Path], work: Workspace, reading: Reading) -> Table:
     """Files of one kind, and what retvar wrote about the first of them."""
-    paths = [path for each in given for path in paths_of(each)]
     if len({path.suffix.lower() == ".parquet" for path in paths}) != 1:
         raise InputError("source", listed(paths, most=2), f"{SOURCE}; all of one kind")
     work.source = str(paths[0]) + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-    found = Table(work.source, work, reading, [], files=[str(path) for path in paths])
+    files = [str(path) for path in paths]
     if paths[0].suffix.lower() != ".parquet":
-        found.text, found.parts = True, [_csv(path, work, reading) for path in paths]
-        return found
-    found.parts = [f"read_parquet({_name(path)})" for path in paths]
+        parts = [_csv(path, work, reading) for path in paths]
+        return Table(work.source, work, reading, parts, files, text=True)
     query = f"SELECT value FROM parquet_kv_metadata({_name(paths[0])}) WHERE key = 'retvar'"
-    found.metadata = json.loads((work.execute(query).fetchone() or ["{}"])[0])
-    return found
+    about = json.loads((work.execute(query).fetchone() or ["{}"])[0])
+    parts = [f"read_parquet({_name(path)})" for path in paths]
+    return Table(work.source, work, reading, parts, files, metadata=about)
 
 
 def paths_of(given: str | Path) -> list[Path]:
