@@ -56,7 +56,8 @@ class Log:
     def __post_init__(self) -> None:
         r, self.work = self.roles, self.table.work
         self.width = len(r.state) if r.kind == "vector" else 0
-        self.states, self.after = ([f"{x}{k}" for k in range(max(self.width, 1))] for x in "sz")
+        self.states = [f"s{k}" for k in range(max(self.width, 1))]
+        self.after = [f"z{k}" for k in range(max(self.width, 1)) if r.next_state]  # as logged
         self.keys = [name for name in ("entity", "time") if getattr(r, name)]
 
     def moves(self, counts: Counts, *, acting: bool = False) -> Moves:
@@ -65,11 +66,13 @@ class Log:
         if not (acting or self.policy):
             self.named.pop("action", None)
         self._cast()
-        rows = self._ordered(self._judged())
-        good = self._count_left_out(rows)
+        self._judge()
+        good, in_order = self._survey()
+        left_out = self.counts.rejected.total()
+        rows = "judged" if in_order else self._sort()
         found = self._linked(rows)
+        good -= self.counts.rejected.total() - left_out  # duplicates
         counts.rejected += Counter({NO_NEXT: good - len(found)})
-        counts.unmarked_ends += Counter({MISMATCH: found.count("differs")})
         self.work.execute(f"DROP {self.kind} IF EXISTS rows; DROP TABLE IF EXISTS sorted")
         return found
 
@@ -105,7 +108,6 @@ class Log:
         """SQL for each role; states are s0, s1, …, and next ones z0."""
         r, t = self.roles, self.table
         columns = {"terminated": "false", "truncated": "false"}
-        columns |= dict.fromkeys(self.after, "NULL::TINYINT")
         for name, column in self.named.items():
             columns[name] = getattr(t.sql(column, r.dates), role_of(name).cast)
         for names, states in ((self.states, r.state), (self.after, r.next_state)):
@@ -136,8 +138,8 @@ class Log:
 
     # -------------------------------------------------------------- judge
 
-    def _judged(self) -> str:
-        """A view that says of each row, as `why`, which check it fails first."""
+    def _judge(self) -> None:
+        """Make a view that says of each row, as `why`, which check it fails first."""
         rows, ratio = "rows", ", target / behaviour AS rho" * bool(self.roles.behaviour)
         if self.policy is not None:
             self._ask(self.policy)
@@ -148,7 +150,6 @@ class Log:
             f"CREATE OR REPLACE TEMP VIEW judged AS SELECT *, {why} AS why "
             f"FROM (SELECT *{ratio} FROM {rows})"
         )
-        return "judged"
 
     def _checks(self) -> list[Check]:
         """All checks; a row is counted under the first that it fails."""
@@ -209,18 +210,34 @@ class Log:
             part["p"] = policy.ask(states, actions)
             self.work.insert("INSERT INTO retvar_policy", part, f"{keys}, nullif(p, 'nan')")
 
-    def _count_left_out(self, rows: str) -> int:
-        """Count rows that cannot be used, by reason; return the number of the others."""
-        good, bad = self.work.all(f"SELECT count(*) - count(why), count(why) FROM {rows}")[0]
-        query = f"SELECT why, count(*), min(n) AS n FROM {rows} WHERE why IS NOT NULL"
+    def _survey(self) -> tuple[int, bool]:
+        """Count rows that can be used, and others by reason; say whether all are in order.
+
+        They are where they come entity by entity, and by times that differ.
+        """
+        r = self.roles
+        apart = "entity <> last_entity" if r.entity else "false"
+        later = "time > last_time" if r.time else "true"
+        present = " AND ".join(f"{key} IS NOT NULL" for key in self.keys) or "true"
+        before = "".join(f", lag({key}) OVER () AS last_{key}" for key in self.keys)
+        total, bad, changes, in_order = self.work.all(
+            f"""SELECT count(*), count(why), count(*) FILTER ({apart}),
+            bool_and({present} AND coalesce({apart} OR {later}, n = 2))
+            FROM (SELECT *{before} FROM judged)"""
+        )[0]
+        if r.entity:
+            entities = self.work.one("SELECT count(DISTINCT entity) FROM rows")
+            self.counts.entities += entities
+            in_order = in_order and changes == entities - 1
+        query = "SELECT why, count(*), min(n) AS n FROM judged WHERE why IS NOT NULL"
         for why, times, n in self.work.all(f"{query} GROUP BY why ORDER BY n") if bad else ():
             check = self.checks[why]
             self.counts.rejected[self._explained(check, times, n)] += times
             if check.where == "reward IS NULL" and not self.width:
-                states = f"SELECT s0, count(*) AS k FROM {rows} WHERE why = {why} GROUP BY s0"
+                states = f"SELECT s0, count(*) AS k FROM judged WHERE why = {why} GROUP BY s0"
                 most = self.work.all(f"{states} ORDER BY k DESC, min(n) LIMIT {MOST_NAMED}")
                 self.counts.missing_rewards.update({self._label(s): k for s, k in most})
-        return int(good)
+        return total - bad, in_order and not (self.torn or self.policy)
 
     def _explained(self, check: Check, times: int, n: int) -> str:
         """The reason why rows are left out; an error where they must not be."""
@@ -240,30 +257,15 @@ class Log:
 
     # -------------------------------------------------------------- sort
 
-    def _ordered(self, rows: str) -> str:
-        """The rows by entity and time: as they are, or a table of them without duplicates."""
-        r, in_order = self.roles, True
-        if self.keys:
-            apart = "entity <> last_entity" if r.entity else "false"
-            later = "time > last_time" if r.time else "true"
-            before = ", ".join(f"{key}, lag({key}) OVER () AS last_{key}" for key in self.keys)
-            changes, in_order = self.work.all(
-                f"SELECT count(*) FILTER ({apart}), bool_and(NOT ({_any_null(self.keys)}) AND "
-                f"coalesce({apart} OR {later}, n = 2)) FROM (SELECT n, {before} FROM rows)"
-            )[0]
-        if r.entity:
-            entities = self.work.one("SELECT count(DISTINCT entity) FROM rows")
-            self.counts.entities += entities
-            in_order = in_order and changes == entities - 1
-        if in_order and not (self.torn or self.policy):
-            return rows
+    def _sort(self) -> str:
+        """A table of the rows by entity and time; without duplicates."""
         order = ", ".join([*self.keys, "n"])
         unknown = "SELECT count(*) > count(entity) FROM rows"
         if self.keys == ["entity"] and self.work.one(unknown):  # these are of the row before
             order = "last_value(entity IGNORE NULLS) OVER (ORDER BY n), n"
-        query = f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT * FROM {rows} ORDER BY {order}"
+        query = f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT * FROM judged ORDER BY {order}"
         self.work.execute(f"{query}; DROP {self.kind} rows")
-        if r.time:
+        if self.roles.time:
             self._count_duplicates()
         return "sorted"
 
@@ -292,18 +294,19 @@ class Log:
         than the next state that is logged. Rows without a next state are left out, except those of
         pairs, whose action counts.
         """
-        r, pairs = self.roles, list(zip(self.states, self.after, strict=True))
+        r, states = self.roles, self.states
         near = [name for name in ("entity", "episode") if getattr(r, name)]
         near += [f"n // {FILE}"] * (not self.keys and len(self.table.parts) > 1)
         same = " AND ".join(f"lead({x}) OVER () = {x}" for x in near or ["true"])
-        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in pairs)
-        follows = {z: f"coalesce({z}, CASE WHEN goes_on THEN lead({s}) OVER () END)"
-                   for s, z in pairs}  # fmt: skip
+        logged = list(zip(states, self.after, strict=False))
+        differ = " OR ".join(f"{z} <> lead({s}) OVER ()" for s, z in logged) or "false"
+        after = {f"to_{s}": f"CASE WHEN goes_on THEN lead({s}) OVER () END" for s in states}
+        after |= {f"to_{s}": f"coalesce({z}, {after[f'to_{s}']})" for s, z in logged}
         columns = {
-            "state": self.states,
+            "state": states,
             "reward": ["reward", *(f"other{k}" for k in range(len(r.others)))],
             "next_state": [
-                f"CASE WHEN terminated THEN {s} ELSE coalesce({z}, {s}) END" for s, z in pairs
+                f"CASE WHEN terminated THEN {s} ELSE coalesce(to_{s}, {s}) END" for s in states
             ],
             "terminated": ["terminated"],
             "truncated": [
@@ -321,15 +324,17 @@ class Log:
                       FROM {rows} {"WHERE time IS NOT NULL" * bool(r.time)}),
             ahead AS (SELECT *, coalesce({same}, false) AND NOT truncated AS goes_on,
                       coalesce({differ}, false) AS differ FROM coded),
-            after AS (SELECT * REPLACE ({_named(follows)}) FROM ahead),
+            followed AS (SELECT *, {_named(after)} FROM ahead),
             kept AS (SELECT *, why IS NOT NULL OR NOT terminated AND NOT {self.acting}
-                     AND ({_any_null(self.after)}) AS dropped FROM after),
+                     AND ({_any_null([*after])}) AS dropped FROM followed),
             marked AS (SELECT *, coalesce(lead(dropped) OVER (), true) AS lost_next FROM kept)
             SELECT {selected(columns, widths)},
-            differ AND goes_on AND NOT (lost_next OR terminated) AS differs
+            {"differ AND goes_on AND NOT (lost_next OR terminated) AS differs" * bool(logged)}
             FROM marked WHERE NOT dropped"""
         )
-        return Moves(self.work, name, widths)
+        found = Moves(self.work, name, widths)
+        self.counts.unmarked_ends += Counter({MISMATCH: found.count("differs") if logged else 0})
+        return found
 
     def _codes(self, rows: str) -> dict[str, str]:
         """SQL for labels, as their numbers in the order of their appearance."""
@@ -338,7 +343,7 @@ class Log:
             query = f"SELECT s0 AS x, n FROM {rows}"
             if r.next_state:  # those of rows that are no end
                 query += f" UNION ALL SELECT z0, n + 1 FROM {rows} WHERE terminated IS NOT true"
-            codes |= dict.fromkeys(["s0", "z0"], self._number("s0", query, self.labels))
+            codes |= dict.fromkeys(["s0", *self.after], self._number("s0", query, self.labels))
         if self.acting:
             query = f"SELECT action AS x, n FROM {rows}"
             codes["action"] = self._number("action", query, self.actions)
