@@ -96,10 +96,7 @@ def from_gymnasium(
         with opened(env, envs, options) as used:
             rows = (_vector if vector else _singles)(used, begin(), reader, seeds, left)
             for part in _parts(_in_turn(rows, left, most, reader), chunk):
-                columns = dict(zip(COLUMNS, zip(*part, strict=True), strict=True))
-                if n == 1:
-                    del columns["stream"]
-                yield columns
+                yield dict(zip(COLUMNS[: 6 + (n > 1)], zip(*part, strict=True), strict=False))
 
     name += f" × {n}" if n > 1 else ""
     about = environment_names(name, inner, reader)

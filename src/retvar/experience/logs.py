@@ -98,7 +98,7 @@ class Log:
         for file, part in enumerate(parts):  # the order of a union is not theirs
             start = "INSERT INTO rows" if file else f"CREATE OR REPLACE TEMP {self.kind} rows AS"
             n = f"{file * FILE} + 2 * row_number() OVER ()"
-            self.work.in_turn(f"{start} SELECT {n} AS n, {casts} FROM {part}")
+            self.work.execute(f"{start} SELECT {n} AS n, {casts} FROM {part}")
             if lines := torn_lines(self.work):
                 n = file * FILE + 2 * (np.array(lines) - np.arange(len(lines))) - 3
                 self.work.insert("INSERT INTO rows (n)", {"n": n})
@@ -264,7 +264,7 @@ class Log:
         if self.keys == ["entity"] and self.work.one(unknown):  # these are of the row before
             order = "last_value(entity IGNORE NULLS) OVER (ORDER BY n), n"
         query = f"CREATE OR REPLACE TEMP TABLE sorted AS SELECT * FROM judged ORDER BY {order}"
-        self.work.execute(f"{query}; DROP {self.kind} rows")
+        self.work.in_parallel(f"{query}; DROP {self.kind} rows")
         if self.roles.time:
             self._count_duplicates()
         return "sorted"
@@ -318,7 +318,7 @@ class Log:
         widths = {name: self.width * name.endswith("state") for name in columns}
         widths["reward"] = len(r.others) + 1 if r.others else 0
         name = "acting_moves" if self.acting else "moves"
-        self.work.in_turn(
+        self.work.execute(
             f"""CREATE OR REPLACE TEMP TABLE {name} AS WITH
             coded AS (SELECT * REPLACE ({_named({"n": "n"} | self._codes(rows))})
                       FROM {rows} {"WHERE time IS NOT NULL" * bool(r.time)}),

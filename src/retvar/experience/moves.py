@@ -18,6 +18,7 @@ from retvar.support.errors import InputError, WriteError
 
 Chunk = dict[str, NDArray[Any]]
 CHUNK = 262_144  # rows of a chunk, unless asked otherwise
+AT_ONCE = 4_000_000  # numbers that are fetched at once, if a chunk has no more
 LARGEST_REWARD = 1e24  # its eighth power is summed, times that of the ratio, and stays finite
 LARGEST_RATIO = 1e12
 SHARE = 4  # of the machine's memory, one part in so many is used by default
@@ -36,7 +37,7 @@ class Workspace:
             "temp_directory": self.folder,
             "memory_limit": f"{machine // SHARE // 1_000_000}MB" if memory is None else memory,
             "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",
+            "python_enable_replacements": "false", "threads": 1,
         }  # fmt: skip
         try:
             self.db = duckdb.connect(":memory:", config=settings)
@@ -61,13 +62,13 @@ class Workspace:
                 "source", self.source, f"cannot be read: {describe_error(error)}"
             ) from None
 
-    def in_turn(self, query: str) -> Any:
-        """Run a query that takes one row after another: another thread would only wait, busily."""
-        self.db.execute("SET threads = 1")
+    def in_parallel(self, query: str) -> Any:
+        """Run a query on all cores: those that take one row after another only wait on them."""
+        self.db.execute("RESET threads")
         try:
             return self.execute(query)
         finally:
-            self.db.execute("RESET threads")
+            self.db.execute("SET threads = 1")
 
     def all(self, query: str) -> list[tuple[Any, ...]]:
         """All rows that a query gives."""
@@ -166,17 +167,20 @@ class Moves:
 
         Rows within a chunk are in the order of time either way.
         """
-        starts = range(0, len(self), size)
-        for first in reversed(starts) if backwards else starts:
-            work, table = self.in_database()
-            rows = f"rowid >= {first} AND rowid < {first + size}"
-            query = f"SELECT {', '.join(self._names)} FROM {table} WHERE {rows}"
-            found = work.execute(query).fetchnumpy()
+        if not len(self):
+            return
+        (work, table), turn = self.in_database(), reversed if backwards else iter
+        names = ", ".join(self._names)
+        at_once = size * max(AT_ONCE // (size * len(self._names)), 1)
+        for first in turn(range(0, len(self), at_once)):
+            rows = f"rowid >= {first} AND rowid < {first + at_once}"
+            found = work.execute(f"SELECT {names} FROM {table} WHERE {rows}").fetchnumpy()
             chunk = {}
             for name, width in self._widths.items():
                 parts = [_plain(found[part]) for part in _parts({name: width})]
                 chunk[name] = np.stack(parts, axis=1) if width else parts[0]
-            yield chunk
+            for k in turn(range(0, len(chunk["terminated"]), size)):
+                yield {name: column[k : k + size] for name, column in chunk.items()}
 
     @property
     def _names(self) -> list[str]:

@@ -104,18 +104,17 @@ class ObservationReader:
 
 def _ranges(space: Any) -> list[range]:
     """The ranges of the whole numbers that an observation consists of, if it does."""
-    from gymnasium import spaces
+    from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete, Tuple
 
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, Discrete):
         return [range(int(space.start), int(space.start + space.n))]
-    if isinstance(space, spaces.MultiBinary):
+    if isinstance(space, MultiBinary):
         return [range(2)] * math.prod(space.shape)
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, MultiDiscrete):
         starts, counts = space.start.ravel().tolist(), space.nvec.ravel().tolist()
         return [range(first, first + n) for first, n in zip(starts, counts, strict=True)]
-    parts = list(space) if isinstance(space, spaces.Tuple) else []
-    single = all(isinstance(part, spaces.Discrete) for part in parts)
-    return [_ranges(part)[0] for part in parts] if single else []
+    single = isinstance(space, Tuple) and all(isinstance(part, Discrete) for part in space)
+    return [_ranges(part)[0] for part in space] if single else []
 
 
 def experience_of(
@@ -132,19 +131,16 @@ def experience_of(
     numbered = isinstance(actions, Discrete)
     first, count = (int(actions.start), int(actions.n)) if numbered else (0, None)
 
-    def chunk_of(part: dict[str, Any], counts: Counts, acting: bool) -> Chunk:
-        given, (state, outside) = part.pop("action"), reader.column(part["state"])
-        counts.out_of_bounds += outside
-        read = part | {"state": state, "next_state": reader.column(part["next_state"])[0]}
-        chunk = {name: np.asarray(column) for name, column in read.items()}
-        if acting:
-            chunk["action"] = np.array(given, dtype=np.int64).reshape(-1) - first
-        return chunk
-
     def source(counts: Counts, acting: bool = False) -> Iterator[Chunk]:
         try:
             for part in parts():
-                yield chunk_of(part, counts, acting)
+                given, (state, outside) = part.pop("action"), reader.column(part["state"])
+                counts.out_of_bounds += outside
+                read = part | {"state": state, "next_state": reader.column(part["next_state"])[0]}
+                chunk = {name: np.asarray(column) for name, column in read.items()}
+                if acting:
+                    chunk["action"] = np.array(given, dtype=np.int64).reshape(-1) - first
+                yield chunk
         except RetvarError:
             raise
         except Exception as error:  # an environment may raise anything

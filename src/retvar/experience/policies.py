@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def action_selection(
     Each environment has random numbers of its own: `seeds` are those with which its action space is
     sampled; `deterministic` is for a policy with ``predict``.
     """
-    policy, batches = _loaded(policy), False
+    policy, batches, n = _loaded(policy), False, len(seeds)
     select: Callable[[int], Selector]  # of the environment of a number
     if callable(getattr(policy, "predict", None)):
         name, batches, select = _from_model(policy, deterministic, seeds)
@@ -59,20 +58,19 @@ def action_selection(
         select = lambda _: policy  # noqa: E731
     else:
         name, select = _from_table(policy, space, reader, seed)
-    return name, partial(_begin, select, len(seeds), batches, _validating(space))
 
+    def begin() -> Chooser:
+        selectors, valid = [select(i) for i in range(1 if batches else n)], _validating(space)
 
-def _begin(select: Callable[[int], Selector], n: int, batches: bool, valid: Selector) -> Chooser:
-    """Selects the actions of environments one by one, or in a batch by the first selector."""
-    selectors = [select(i) for i in range(1 if batches else n)]
+        def choose(current: dict[int, Any]) -> dict[int, Any]:
+            if not batches:
+                return {i: valid(selectors[i](x)) for i, x in current.items()}
+            actions = selectors[0](np.stack(list(current.values()))) if current else ()
+            return dict(zip(current, map(valid, actions), strict=True))
 
-    def choose(current: dict[int, Any]) -> dict[int, Any]:
-        if not batches:
-            return {i: valid(selectors[i](x)) for i, x in current.items()}
-        actions = selectors[0](np.stack(list(current.values()))) if current else ()
-        return dict(zip(current, map(valid, actions), strict=True))
+        return choose
 
-    return choose
+    return name, begin
 
 
 def _validating(space: Any) -> Selector:
@@ -176,7 +174,8 @@ def _from_model(
 
     Models of Stable-Baselines3, known by the parameters of their ``predict``, take batches. Their
     actions are those of ``deterministic=True`` unless told otherwise, as in Stable-Baselines3's own
-    evaluation; a ``VecNormalize`` in which they learned normalises what they are shown.
+    evaluation; drawn ones are the same for the same seed, and leave no trace in the global
+    generators. A ``VecNormalize`` in which they learned normalises what they are shown.
     """
     name, parameters = type(model).__name__, inspect.signature(model.predict).parameters
     how = {"deterministic": deterministic is not False} if "deterministic" in parameters else {}
@@ -191,13 +190,22 @@ def _from_model(
     normalised = learned_in is not None and learned_in.norm_obs
 
     def select(i: int) -> Selector:
-        own = _own_settings(seeds[i], drawn)
+        torch: Any = sys.modules.get("torch")
+        own: list[list[Any]] = []  # how to get and set each setting, and what it is
+        if torch:  # small networks are slower with more threads
+            own.append([torch.get_num_threads, torch.set_num_threads, 1])
+        if drawn:
+            numbers = np.random.RandomState(seeds[i]).get_state()
+            own.append([np.random.get_state, np.random.set_state, numbers])
+        if drawn and torch:
+            numbers = torch.Generator().manual_seed(seeds[i]).get_state()
+            own.append([torch.get_rng_state, torch.set_rng_state, numbers])
         if explores:
             model.action_space.seed(seeds[i])
 
         def ask(given: Any) -> Any:
             shown = learned_in.normalize_obs(given) if normalised else given
-            with _exchanged(own):
+            with _alone(own):
                 answer = model.predict(shown, **how)
             if how and isinstance(answer, tuple) and answer[1] is not None:
                 remedy = "has a memory, so that its returns are not a function of the observation"
@@ -209,35 +217,15 @@ def _from_model(
     return name, "episode_start" in parameters and not explores, select
 
 
-def _own_settings(seed: int, drawn: bool) -> list[list[Any]]:
-    """One thread of torch, as small networks are slower with more, and random numbers of its own.
-
-    How to get and set each, and what it is. The numbers, for actions that are drawn, are the same
-    for the same seed, and leave no trace in the global generators.
-    """
-    torch: Any = sys.modules.get("torch")
-    numbers = np.random.RandomState(seed).get_state()
-    own = [[np.random.get_state, np.random.set_state, numbers]] if drawn else []
-    if torch:
-        own.append([torch.get_num_threads, torch.set_num_threads, 1])
-    if drawn and torch:
-        numbers = torch.Generator().manual_seed(seed).get_state()
-        own.append([torch.get_rng_state, torch.set_rng_state, numbers])
-    return own
-
-
 @contextmanager
-def _exchanged(own: list[list[Any]]) -> Iterator[None]:
-    """A block under settings of its own, which it leaves as they then are for the next one."""
-
-    def exchange() -> None:
-        for setting in own:
-            get, put, new = setting
-            setting[2] = get()
-            put(new)
-
-    exchange()
+def _alone(own: list[list[Any]]) -> Iterator[None]:
+    """A block under settings of its own, kept for the next one; others find theirs again."""
+    outer = [get() for get, _, _ in own]
+    for _, put, new in own:
+        put(new)
     try:
         yield
     finally:
-        exchange()
+        for setting, before in zip(own, outer, strict=True):
+            setting[2] = setting[0]()
+            setting[1](before)
