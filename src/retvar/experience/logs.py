@@ -100,8 +100,8 @@ class Log:
             n = f"{file * FILE} + 2 * row_number() OVER ()"
             self.work.execute(f"{start} SELECT {n} AS n, {casts} FROM {part}")
             if lines := torn_lines(self.work):
-                n = file * FILE + 2 * (np.array(lines) - np.arange(len(lines))) - 3
-                self.work.insert("INSERT INTO rows (n)", {"n": n})
+                before = file * FILE + 2 * (np.array(lines) - np.arange(len(lines))) - 3
+                self.work.insert("INSERT INTO rows (n)", {"n": before})
                 self.torn = True
 
     def _columns(self) -> dict[str, str]:

@@ -167,19 +167,20 @@ class Moves:
 
         Rows within a chunk are in the order of time either way.
         """
-        if not len(self):
+        rows = len(self)
+        if not rows:
             return
         (work, table), turn = self.in_database(), reversed if backwards else iter
         names = ", ".join(self._names)
         at_once = size * max(AT_ONCE // (size * len(self._names)), 1)
-        for first in turn(range(0, len(self), at_once)):
-            rows = f"rowid >= {first} AND rowid < {first + at_once}"
-            found = work.execute(f"SELECT {names} FROM {table} WHERE {rows}").fetchnumpy()
+        for first in turn(range(0, rows, at_once)):
+            where = f"rowid >= {first} AND rowid < {first + at_once}"
+            found = work.execute(f"SELECT {names} FROM {table} WHERE {where}").fetchnumpy()
             chunk = {}
             for name, width in self._widths.items():
                 parts = [_plain(found[part]) for part in _parts({name: width})]
                 chunk[name] = np.stack(parts, axis=1) if width else parts[0]
-            for k in turn(range(0, len(chunk["terminated"]), size)):
+            for k in turn(range(0, min(at_once, rows - first), size)):
                 yield {name: column[k : k + size] for name, column in chunk.items()}
 
     @property
