@@ -351,16 +351,17 @@ class Log:
 
     def _number(self, name: str, query: str, labels: list[Any]) -> str:
         """Number the labels x at n, by a type of theirs; return SQL for the number of one."""
-        query = f"SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(n)"
-        found = {self._text_label(x, name): x for (x,) in self.work.all(query)}
-        if len(found) > MOST_STATES:
+        enum = f"enum_{name}"
+        self.work.execute(
+            f"""DROP TYPE IF EXISTS {enum}; CREATE TYPE {enum} AS ENUM (
+            SELECT x FROM ({query}) WHERE x IS NOT NULL GROUP BY x ORDER BY min(n))"""
+        )
+        texts = self.work.one(f"SELECT enum_range(NULL::{enum})")
+        if len(texts) > MOST_STATES:
             remedy = "too many to be states; name columns of numbers as observations"
             raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
-        labels[:] = found
-        drop = f"DROP TYPE IF EXISTS enum_{name}; CREATE OR REPLACE TEMP TABLE texts AS"
-        self.work.insert(drop, {"x": np.array([*found.values()], dtype=object)})
-        self.work.execute(f"CREATE TYPE enum_{name} AS ENUM (SELECT x FROM texts)")
-        return f"enum_code(TRY_CAST({{}} AS enum_{name}))::INTEGER"
+        labels[:] = (self._text_label(text, name) for text in texts)
+        return f"enum_code(TRY_CAST({{}} AS {enum}))::INTEGER"
 
     def _label(self, state: Any) -> Any:
         """The label of a state in the database; None for no state."""

@@ -39,13 +39,13 @@ DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H
 MACROS = """
 CREATE OR REPLACE MACRO retvar_flag(x) AS CASE
     WHEN x = 'true' THEN true WHEN x = 'false' THEN false  -- what follows takes time
-    WHEN lower(trim(x)) IN ('true', '1', '1.0', 't', 'yes', 'y') THEN true
-    WHEN lower(trim(x)) IN ('false', '0', '0.0', 'f', 'no', 'n') THEN false END;
-CREATE OR REPLACE MACRO retvar_absent(x) AS
-    lower(trim(x)) IN ('', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?');
+    WHEN list_contains(['true', '1', '1.0', 't', 'yes', 'y'], lower(trim(x))) THEN true
+    WHEN list_contains(['false', '0', '0.0', 'f', 'no', 'n'], lower(trim(x))) THEN false END;
+CREATE OR REPLACE MACRO retvar_absent(x) AS list_contains(
+    ['', 'null', 'nan', 'na', 'n/a', 'none', '-', '.', '?'], lower(trim(x)));  -- IN would join
 CREATE OR REPLACE MACRO retvar_finite(v) AS CASE WHEN isfinite(v) THEN v END;
 CREATE OR REPLACE MACRO retvar_whole(v) AS  -- a cast alone would round 1.5
-    CASE WHEN abs(v) < 9007199254740992 AND v = floor(v) THEN v::BIGINT END;
+    CASE WHEN abs(v) < 9007199254740992.0 AND v = floor(v) THEN v::BIGINT END;
 """
 
 
