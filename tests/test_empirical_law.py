@@ -7,6 +7,7 @@ import pytest
 
 import retvar as rv
 from retvar.experience import from_table
+from retvar.plots.risk import law_panel
 from tests.worlds import OTHERS, PAGE, World
 
 
@@ -238,6 +239,11 @@ def test_of_costs_the_largest_are_the_worst():
     assert costs.tails["CVaR 5%"].estimate > costs.mean.estimate
 
 
-def test_a_law_from_data_is_drawn_as_the_exact_one():
-    figure = estimated(noisy_ring(), 5_000, 1).law(2).plot()
+def test_a_law_from_data_is_drawn_as_the_exact_one_with_its_intervals():
+    found = estimated(noisy_ring(), 5_000, 1).law(2)
+    line = law_panel(found).lines[0]
+    middle = line.x.size // 2
+    told = found.probability_below(line.x[middle])
+    assert (line.y[middle], *(end[middle] for end in line.band)) == told
+    figure = found.plot()
     assert [text.get_text().split()[0] for text in figure.axes[0].texts] == ["CVaR", "mean"]

@@ -76,7 +76,7 @@ class Rows(NamedTuple):
         return Rows._make(x[at] for x in self)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LawEstimate(Answers):
     """The law of the return with intervals; `law` is that of the empirical MDP.
 
@@ -154,17 +154,14 @@ class LawEstimate(Answers):
         return [] if self.law.state is None else [*self._jumps(), *self._contradictions()]
 
     def _jumps(self) -> Iterator[str]:
-        found = {share: self._quantile(share) for share in QUANTILES}
-        told = {
-            f"{share:.0%}": str(Bracket(float(low[0]), float(high[0])))
-            for share, (low, high, events, jumps) in found.items()
-            if jumps[0] and events[0] >= TAIL
-        }
+        told = {}
+        for share in QUANTILES:
+            low, high, events, jumps = (x[0] for x in self._quantile(share))
+            if jumps and events >= TAIL:
+                told[f"{share:.0%}"] = " to ".join(dict.fromkeys(map(number, (low, high))))
         if told:
-            yield (
-                f"the law jumps at the quantiles {joined(told)}, which lie at or within "
-                f"{joined(told.values())} in at least {self.level:.0%} of such cases"
-            )
+            where = f"the law jumps at the quantiles {joined(told)}: no intervals, but"
+            yield f"{where} in at least {self.level:.0%} of such logs {joined(told.values())}"
 
     def _contradictions(self) -> Iterator[str]:
         if self._found.estimator.sums.weighted:
@@ -182,8 +179,9 @@ class LawEstimate(Answers):
                 return
 
     @property
-    def _heading(self) -> str:
-        return f"{super()._heading}, with {self.level:.0%} intervals"
+    def heading(self) -> str:
+        """What is told."""
+        return f"{super().heading}, with {self.level:.0%} intervals"
 
     def _interval(self, x: Any, low: Any, high: Any, events: Any = math.inf) -> Interval:
         """Without ends where too few events stand for them; numbers for one state."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.exact.moments import ROUNDING, deviation, moment_system, noisy_states
+from retvar.exact.moments import deviation, moment_system, noisy_states
 from retvar.mdp import END, MDP
 from retvar.support import arguments
 from retvar.support.format import align, visible
@@ -33,7 +33,7 @@ __all__ = ["Attribution", "Contribution"]
 
 Array = NDArray[np.float64]
 PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure is asked for
-SHOWN = 10  # edges of a table
+SHOWN, LEAST = 10, 5e-4  # edges of a table, and the least share of one
 INFINITE = "the variance is infinite: it has no shares"
 NO_VARIANCE = "the variance is 0: it has no shares"
 
@@ -88,7 +88,7 @@ class Attribution(Shown):
         return np.asarray(self.by_action.sum(axis=1))
 
     def top(self, most: int = SHOWN) -> list[Contribution]:
-        """The edges with the largest shares, those without any left out."""
+        """The edges with the largest shares; those below 0.05% are left out."""
         e, found = self.mdp.edges, []
         for k in self._largest(most):
             after = "end" if e.next_state[k] == END else self.mdp.state_name(int(e.next_state[k]))
@@ -104,7 +104,7 @@ class Attribution(Shown):
 
     def _largest(self, most: int) -> NDArray[np.intp]:
         order = np.argsort(-self.by_edge, kind="stable")[: arguments.integer("most", most, 1)]
-        return order[self.by_edge[order] > ROUNDING]
+        return order[self.by_edge[order] >= LEAST]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -117,12 +117,12 @@ class Attribution(Shown):
         }
 
     def __str__(self) -> str:
-        known = bool(self.intervals)
-        interval = [f"{self.level:.0%}"] * known
-        rows = [["state", "action", "next state", "share", *interval, "of it reward noise"]]
-        for x, ends in zip(self.top(), self.top_intervals().T, strict=True):
+        top, heading = self.top(), ["state", "action", "next state", "share"]
+        known, noisy = bool(self.intervals), any(x.noise for x in top)
+        rows = [[*heading, *[f"{self.level:.0%}"] * known, *["of it reward noise"] * noisy]]
+        for x, ends in zip(top, self.top_intervals().T, strict=True):
             interval = [" … ".join(f"{end:.1%}" for end in ends)] * known
-            rows.append([*x[:3], f"{x.share:.1%}", *interval, f"{x.noise:.1%}"])
+            rows.append([*x[:3], f"{x.share:.1%}", *interval, *[f"{x.noise:.1%}"] * noisy])
         title = f"variance of the return from {visible(self.state)}: {self.variance:.6g}"
         return "\n".join([title, *([self.note] if self.note else align(rows, left=True))])
 

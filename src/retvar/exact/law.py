@@ -84,7 +84,8 @@ class Answers(Shown):
         rows = {"mean": self.mean, "std": self.std, **quantiles, **self.tails}
         limits = []
         if self.law.state is not None:
-            limits = [0.0, *(self.law.mean - k * self.law.std.middle for k in (1, 2))]
+            away = (1, 2) if self.costs else (-1, -2)
+            limits = [0.0, *(self.law.mean + k * self.law.std.middle for k in away)]
         for x in (float(f"{limit:.4g}") for limit in limits):
             rows[f"below {x:.4g}"] = self.probability_below(x)
         return rows
@@ -102,15 +103,16 @@ class Answers(Shown):
         return {"at": self.name, **rows, "notes": self.notes}
 
     @property
-    def _heading(self) -> str:
-        return f"return of {visible(self.name)}"
+    def heading(self) -> str:
+        """What is told."""
+        return f"return from {visible(self.name)}"
 
     def summary(self) -> str:
         """The answers for one state; a table of the numbers of the first 100 states."""
         rows = self.rows()
         if self.law.state is not None:
             text = [[k, str(x) if isinstance(x, tuple) else number(x)] for k, x in rows.items()]
-            return "\n".join([self._heading, *align(text, left=True), *self.notes])
+            return "\n".join([self.heading, *align(text, left=True), *self.notes])
         columns: Any = [
             getattr(x, "middle", x[0] if isinstance(x, tuple) else x) for x in rows.values()
         ]
@@ -122,13 +124,17 @@ class Answers(Shown):
 
     __str__ = summary
 
+    def __repr__(self) -> str:
+        within = f"within {np.max(self.law.width):.1g} std"
+        return f"{type(self).__name__}({visible(self.name)}, {within})"
+
     def plot(self) -> Figure:
         """Draw the law of one state by :func:`retvar.plots.law`."""
         figure: Figure = importlib.import_module(PLOTS).law(self)
         return figure
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Law(Answers):
     """The law of the return in every state; index it by state for that of one.
 
@@ -217,9 +223,6 @@ class Law(Answers):
             raise InputError("state", state, remedy)
         s = self.mdp.state_index(state)
         return replace(self, _bounds=self._bounds.of(np.array([s])), width=self.width[[s]], state=s)
-
-    def __repr__(self) -> str:
-        return f"Law({visible(self.name)}, within {np.max(self.width):.1g} std)"
 
 
 def law(

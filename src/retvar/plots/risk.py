@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 
 from retvar.exact.attribution import Attribution
 from retvar.exact.frontiers import Frontier, FrontierPoint
-from retvar.exact.law import Answers, Law
+from retvar.exact.law import Answers
 from retvar.exact.sampling import sample_returns
 from retvar.mdp import weigh_edges
 from retvar.mdp.linear import Resolvent
@@ -175,39 +175,43 @@ def _draw_policy(
     ax.set_axis_off()
 
 
-def law_panel(found: Law) -> Panel:
-    """The data of :func:`law`: the middle of each bracket as a line, the bracket as a band.
+def law_panel(found: Answers) -> Panel:
+    """The data of :func:`law`: probabilities as a line, their brackets or intervals as a band.
 
     The limits go from where nearly no return is below to where nearly all are.
     """
-    ends = found.quantile(1e-3).low, found.quantile(1 - 1e-3).high
+    ends = found.law.quantile(1e-3).low, found.law.quantile(1 - 1e-3).high
     pad = 0.02 * (ends[1] - ends[0]) or 0.5
     x = np.linspace(ends[0] - pad, ends[1] + pad, LAW_POINTS)
-    low, high = np.array([found.probability_below(limit) for limit in x]).T
-    line = Line(x, (low + high) / 2, LineStyle(BLUE, ""), (low, high), outlined=True)
-    title = minus(f"{found.name}: {number(found.mean)} ± {number(found.std.middle)}")
+    told = [found.probability_below(limit) for limit in x]
+    y = np.array([getattr(each, "middle", each[0]) for each in told])
+    low, high = (np.where(np.isfinite(end), end, y) for end in np.array(told)[:, -2:].T)
+    line = Line(x, y, LineStyle(BLUE, ""), (low, high), outlined=True)
+    mean, std = number(found.law.mean), number(found.law.std.middle)
+    title = minus(f"{found.heading}: {mean} ± {std}")
     return Panel(title, [line], limits=(0.0, 1.0), ylabel="probability of a return below")
 
 
 @style.styled
 def law(found: Answers) -> Figure:
-    """Draw the law of one state, exact or from data, with CVaR 5% and the mean as vertical lines.
+    """Draw the law of one state with CVaR 5% and the mean as vertical lines.
+
+    The band is the bracket of an exact law, and of one from data the intervals.
 
     >>> import retvar as rv
     >>> figure = rv.plots.law(rv.law(rv.domains.chain())["s0"])
     >>> figure.axes[0].get_xlabel()
     'return'
     """
-    drawn = getattr(found, "law", None)  # from data: that of the empirical MDP
-    drawn = arguments.instance("found", drawn, Law, "the law of a state: rv.law(mdp)[state]")
-    if drawn.state is None:
+    arguments.instance("found", found, Answers, "the law of a state: rv.law(mdp)[state]")
+    if found.law.state is None:
         raise InputError("found", found, "must be the law of a state: rv.law(mdp)[state]")
-    panel = law_panel(drawn)
+    panel = law_panel(found)
     limits = float(panel.lines[0].x[0]), float(panel.lines[0].x[-1])
     figure = panels([panel], XAxis("return", limits), (1, 5.2, 3.2))
     ax = figure.axes[0]
-    worst = drawn.cvar(tail="upper" if found.costs else "lower").middle
-    for x, name in ((worst, "CVaR 5%"), (drawn.mean, "mean")):
+    worst = found.law.cvar(tail="upper" if found.costs else "lower").middle
+    for x, name in ((worst, "CVaR 5%"), (found.law.mean, "mean")):
         ax.axvline(x, **style.TRUTH)
         text = minus(f"{name} {number(x)}")
         ax.annotate(text, (x, 1), (3, -10), textcoords="offset points", fontsize=8, color=INK)
