@@ -145,7 +145,7 @@ def trace_size(columns: Columns) -> float:
             {name: column[first : first + 97] for name, column in columns.items()}
         )
         counts.append(
-            sum(np.count_nonzero(E[0]) for E in estimator._memory.block.E if E is not None)
+            sum(np.count_nonzero(m.E[0]) for m in estimator._memory.block if m.E is not None)
         )
     return float(np.mean(counts))
 

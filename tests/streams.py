@@ -82,22 +82,23 @@ def same(a, b) -> bool:
 def stored(estimator, lanes: int | None = None) -> list[bytes]:
     """The bits of everything that learning changes, in some lanes or in all."""
     m = estimator._memory
-    b = m.block
-    by_lane = (*b.w, *b.held, *b.first, *b.second, *b.sums)
-    arrays = [None if x is None else x[..., :lanes] for x in by_lane]
-    arrays += [*b.E, *b.visits, *b.used, b.p[:, :1], b.errors[:, :1], b.scales, b.last]
-    arrays += [] if lanes == 1 else [m.draws]
-    return [b"" if x is None else np.ascontiguousarray(x).tobytes() for x in arrays]
+    wide = ("w", "held", "first", "second", "sums")
+    found = [] if lanes == 1 else [m.draws]
+    for node in m.block:
+        by_lane = [x if x is None else x[..., :lanes] for x in map(node._asdict().get, wide)]
+        rest = node.E, node.visits, node.used, node.scales, node.last, node.p[:1], node.error[:1]
+        found += [*by_lane, *rest]
+    return [b"" if x is None else np.ascontiguousarray(x).tobytes() for x in found]
 
 
 def traces(estimator, node: int | None = None) -> np.ndarray:
     """Traces [stream, weight] of a node by its number, or of all nodes side by side."""
-    E = estimator._memory.block.E
+    E = [each.E for each in estimator._memory.block]
     return np.hstack([x[:, :-1] for x in E if x is not None]) if node is None else E[node][:, :-1]
 
 
 def finite(estimator, limit: float = 1e150) -> bool:
     """Whether weights and traces of an estimator are below the limit."""
     b = estimator._memory.block
-    known = (*(w[:, 0] for w in b.w), *(x for x in b.E if x is not None))
+    known = (*(m.w[:, 0] for m in b), *(m.E for m in b if m.E is not None))
     return all((np.abs(x) <= limit).all() for x in known)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
-from retvar.online import memory
-from retvar.simulation import blocks
+from retvar.td import block
 from tests import cases, fixed_cases, oracle
 from tests.cases import check_statistics
 from tests.fixed_cases import FIXED_CASES, bits, digest
@@ -56,14 +55,14 @@ def test_a_long_run_ends_as_the_online_learner_does():
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
 @examples(200, 1_000)
-@given(cases.cases(), st.sampled_from([0, blocks.FEW]))
+@given(cases.cases(), st.sampled_from([0, block.FEW]))
 def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch, case, few):
     """In plain Python, so that every kind of learner can be tried; with 0 all weights are listed.
 
     Methods, estimands, policies, rules, features, traces, initial values, γ and λ of one's own,
     steps and episodes, records; learners that diverge. 200 simulations, 10,000 in `make nightly`.
     """
-    with mock.patch.object(blocks, "FEW", few), mock.patch.object(memory, "FEW", few):
+    with mock.patch.object(block, "FEW", few):
         cases.check(case)
 
 

@@ -102,7 +102,7 @@ def test_gamma_in_the_trace_is_that_of_the_state_being_left():
 def offline(description, episode, kappa_states=3):
     """What each node would add over an episode if its weights moved only at the end."""
     estimator = description.online(states=kappa_states)
-    weights = estimator._memory.block.w
+    weights = [node.w for node in estimator._memory.block]
     places = list(estimator._memory.places)
     start, total = [w.copy() for w in weights], np.zeros((3, kappa_states))
     for t, (s, R, gamma, lam, rho) in enumerate(episode):

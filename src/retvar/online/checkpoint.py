@@ -36,7 +36,6 @@ from retvar.td.features import Features, Table
 from retvar.td.features import from_dict as from_description
 from retvar.td.learners import from_dict
 from retvar.td.networks import PLACES, network_of
-from retvar.td.nodes import LAZY
 from retvar.td.step_sizes import averages
 
 FORMAT = 4
@@ -65,20 +64,20 @@ def save(estimator: OnlineEstimator, path: Any) -> None:
 
 def _node_arrays(m: Memory, k: int) -> dict[str, Any]:
     """The arrays of a node, by their names in the file; views, but for steps and report."""
-    b, size = m.block, m.nodes[k].initial.size
+    b, size = m.block[k], m.nodes[k].initial.size
     lanes: Any = slice(m.lanes) if m.lanes > 1 else 0
-    traces = b.E[k][:, :size] if m.specs[k].trace else np.zeros((m.streams, size))
+    traced = b.E is not None
     found: dict[str, Any] = {
-        "weights": b.w[k][:size, lanes],
+        "weights": b.w[:size, lanes],
         "steps": m.rule_state(k),
-        "traces": traces,
-        "discounts": b.last[:, k],
-        "report": np.array([b.errors[k, 0], b.used[k][0, 0]]),
+        "traces": b.E[:, :size] if traced else np.zeros((m.streams, size)),
+        "discounts": b.last if traced else np.zeros(m.streams),
+        "report": np.array([b.error[0], b.used[0, 0]]),
     }
     if averages(m.nodes[k].kind):
-        found["learning"] = (b.held if m.averages(k) else b.w)[k][:size, lanes]
-    if m.specs[k].trace == LAZY:
-        found |= {"scales": b.scales[:, k], "sums": b.sums[k][:, lanes]}
+        found["learning"] = (b.w if b.held is None else b.held)[:size, lanes]
+    if b.sums is not None:
+        found |= {"scales": b.scales, "sums": b.sums[:, lanes]}
     return found
 
 
@@ -181,6 +180,6 @@ def _restore_arrays(estimator: OnlineEstimator, tensors: dict[str, Any]) -> None
         for part, array in _node_arrays(m, k).items():
             array[...] = tensors[f"{node.name}.{part}"]
         m.set_rule_state(k, tensors[f"{node.name}.steps"])
-        m.block.errors[k, 0], m.block.used[k][0, 0] = tensors[f"{node.name}.report"]
+        m.block[k].error[0], m.block[k].used[0, 0] = tensors[f"{node.name}.report"]
     m.list_traces()
     estimator._attach()

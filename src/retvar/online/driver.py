@@ -112,18 +112,8 @@ def toss(coins, draws):
     draws[2] += U(1)
 
 
-@part
-def lost(m):
-    """OK, or DIVERGED plus the number of a node that has."""
-    number = int(m.lost[0])
-    if number == 0:
-        return OK
-    m.lost[0] = 0.0
-    return DIVERGED + number - 1
-
-
 _LATER: Any = None  # of a kernel
-learn_step = clear_traces = read_words = run_rows = OFF_POLICY = COINS = _LATER
+learn_step = clear_traces = read_words = run_rows = lost = OFF_POLICY = COINS = _LATER
 
 
 def run(columns, mode, m, draws, gammas, lams, states, counts):
@@ -155,10 +145,10 @@ def run(columns, mode, m, draws, gammas, lams, states, counts):
                 g = gammas[u(s2 if gammas.size > 1 else 0)] if g < 0.0 else g
                 lm = lams[u(s2 if lams.size > 1 else 0)] if lm < 0.0 else lm
             if COINS:
-                toss(m.coins, draws)
+                toss(m[0].coins, draws)
             eta, rho_bar = (rho, 1.0) if OFF_POLICY else (1.0, rho)
             x = Transition(columns.reward[u(t)], g, lm, eta)
-            learn_step(m, Step(s, s2, x, rho, rho_bar, stream, s == s2))
+            learn_step(m, Step(s, s2, x, rho, rho_bar, stream, s == s2, m[0].coins))
             if flag != 0:  # both kinds of end clear the traces
                 clear_traces(m, stream)
             learned += 1
@@ -177,13 +167,13 @@ def advance(columns, mode, m, draws, gammas, lams, states, counts):
     return run_rows(columns, mode, m, draws, gammas, lams, states, counts)
 
 
-def advance_one(ints, floats, words, draws, gammas, lams):
+def advance_one(ints, floats, words, draws, gammas, lams, streams):
     """Learn from the one transition in `ints` and `floats`; the block is given by its address.
 
     The cost of a call from Python grows with the number of arrays.
     """
     m = read_words(words)
-    if not 0 <= ints[3] < m.last.shape[0]:
+    if not 0 <= ints[3] < streams:
         return STREAM
     columns = Transitions(
         ints[0:1], ints[1:2], ints[2:3], floats[4:5], floats[5:6], floats[6:7], floats[7:8],
@@ -202,9 +192,11 @@ def clear_stream(m, stream):
 def kernel_of(specs: tuple[Spec, ...], off_policy: bool) -> Kernel:
     """Return the functions of an estimator; each is compiled at its first call."""
     learn, clear = learning(specs)
+    codes = (f"{DIVERGED + k} if m[{k}].lost[0] != 0.0 else" for k in range(len(specs)))
     made = {
         "learn_step": learn, "clear_traces": clear, "OFF_POLICY": off_policy,
         "COINS": specs[0].coins, "read_words": read_block(specs),
+        "lost": part(eval(f"lambda m: {' '.join(codes)} {OK}")),
     }  # fmt: skip
     made["run_rows"] = part(FunctionType(run.__code__, globals() | made, "run"))
     key = repr((specs, off_policy))

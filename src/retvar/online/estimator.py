@@ -103,7 +103,8 @@ class OnlineEstimator(Shown):
         if self._rows is not None:
             m.set_rows([self._rows], 2)
         self._advance, self._bytes = m.kernel.advance_one, m.buffer.data.cast("B")
-        self._packed = (m.ints, m.buffer, words_of(m.block), m.draws, m.gammas, m.lams)
+        words = words_of(m.block)
+        self._packed = (m.ints, m.buffer, words, m.draws, m.gammas, m.lams, m.streams)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -206,7 +207,7 @@ class OnlineEstimator(Shown):
             self._attach()
         if not finite:
             raise ValueError
-        ends = self._memory.block.rows[0][0]
+        ends = self._memory.block[0].rows[0]
         ends[:3], ends[3] = rows.indptr, rows.indptr[-1]
         self._memory.ints[COUNT] = 2
         return 0, -1 if next_state is None else 1
@@ -321,7 +322,9 @@ class OnlineEstimator(Shown):
 
     def _raise_divergence(self, code: int, state: Any) -> None:
         k = code - driver.DIVERGED
-        step_size = float(self._memory.block.used[k][0, 0])
+        step_size = float(self._memory.block[k].used[0, 0])
+        for each in self._memory.block:
+            each.lost[0] = 0.0
         raise DivergenceError(self._network.nodes[k].name, self.steps + 1, state, step_size)
 
     # ------------------------------------------------------------------ estimates
@@ -423,7 +426,7 @@ class OnlineEstimator(Shown):
         if state is None:
             return self._combine(what)
         if type(state) is int and what in self._tables and 0 <= state < self.features[0].size:
-            return float(self._memory.block.w[self._tables[what]][state, 0])
+            return float(self._memory.block[self._tables[what]].w[state, 0])
         return float(self._combine(what, [state])[0])
 
     def _combine(self, what: str, states: Any = None, lanes: int | slice = 0) -> Array:
@@ -459,7 +462,7 @@ class OnlineEstimator(Shown):
         if self._tabular:
             chosen = slice(kind.states) if states is None else self._check_states(states)
             if isinstance(kind, States):
-                return np.array(m.block.w[k][chosen, lanes])
+                return np.array(m.block[k].w[chosen, lanes])
             return m.predict(k, kind.rows(), lanes)[chosen]
         if states is None:
             raise InputError("state", None, "must be given: there is no list of all states")
@@ -505,17 +508,17 @@ class OnlineEstimator(Shown):
     @property
     def td_error(self) -> float:
         """TD error of the value node on the last transition."""
-        return float(self._memory.block.errors[0, 0])
+        return float(self._memory.block[0].error[0])
 
     @property
     def td_errors(self) -> dict[str, float]:
         """TD error of each node on the last transition."""
-        return self._by_node(lambda k: float(self._memory.block.errors[k, 0]))
+        return self._by_node(lambda k: float(self._memory.block[k].error[0]))
 
     @property
     def step_sizes(self) -> dict[str, float]:
         """Step size that each node last used."""
-        return self._by_node(lambda k: float(self._memory.block.used[k][0, 0]))
+        return self._by_node(lambda k: float(self._memory.block[k].used[0, 0]))
 
     @property
     def weights(self) -> dict[str, Array]:

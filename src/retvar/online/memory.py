@@ -18,11 +18,20 @@ from retvar.online.driver import kernel_of
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.support.format import literal
-from retvar.td.block import WIDTH, Prepared, block_of, end_row, per_state, prepare
-from retvar.td.features import Features, Rows, States
+from retvar.td.block import (
+    WIDTH,
+    Prepared,
+    arrays_of,
+    end_row,
+    no_traces,
+    per_state,
+    prepare,
+    spec_of,
+)  # fmt: skip
+from retvar.td.features import Features, Rows
 from retvar.td.lazy import DEFERRED
 from retvar.td.networks import network_of
-from retvar.td.nodes import ALL, FEW, LAZY, LIMIT, SPARSE, TABLE, Block, Spec
+from retvar.td.nodes import KEPT, LAZY, LIMIT, Arrays, Spec
 from retvar.td.random import seed_of
 from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
 
@@ -82,12 +91,12 @@ class Memory:
         self.gammas = per_state("gamma", description.gamma, states)
         self.lams = per_state("lam", description.lam, states)
         self.draws = np.zeros(3, dtype=np.uint64) if draws is None else draws
-        self.lanes = 1 + replicates
+        self.lanes, self.streams = 1 + replicates, 1  #: of traces
         try:
             nodes = prepare(description, features)
             self.nodes: list[Prepared] = [nodes[place] for place in self.places]
             self.specs = tuple(self._spec(k) for k in range(len(self.nodes)))
-            self._allocate()
+            self.block = tuple(self._arrays(k) for k in range(len(self.nodes)))
         except InputError:
             raise
         except (MemoryError, OverflowError, ValueError):
@@ -96,32 +105,18 @@ class Memory:
         self.kernel = kernel_of(self.specs, description.estimand == "off_policy_return")
 
     def _spec(self, k: int) -> Spec:
-        node, one = self.nodes[k], self.network.nodes[k]
-        kind = TABLE if isinstance(node.features, States) else SPARSE
         learns, alone = k > 0 or self.description.learn_value, self.lanes == 1
-        few = node.features.size <= FEW and kind == TABLE
-        size = ALL if few and learns and node.trace else 0
-        return Spec(
-            one.code, node.kind, learns, node.trace if learns else 0, size, kind, alone,
-            coins=not alone, steps=True, checked=True,
-        )  # fmt: skip
+        found = spec_of(self.network.nodes[k].code, self.nodes[k], learns, changes=True)
+        return found._replace(alone=alone, coins=not alone, steps=True, checked=True)
 
-    def _allocate(self) -> None:
-        settings = np.array([node.parameters for node in self.nodes]).T
-        padded = 1 if self.lanes == 1 else -(-self.lanes // WIDTH) * WIDTH
-        p, q = np.repeat(settings[..., None], padded, axis=-1)
-        kappas = np.stack(np.broadcast_arrays(*(node.kappa for node in self.nodes)))
-        features = [node.features for node in self.nodes]
-        self.block: Block = block_of(self.specs, features, p, q, kappas)
-        for k, node in enumerate(self.nodes):
-            self.block.w[k][: node.initial.size] = node.initial[:, None]
-            if self.averages(k):
-                self.block.held[k][: node.initial.size] = node.initial[:, None]
-
-    @property
-    def streams(self) -> int:
-        """Number of streams with traces."""
-        return int(self.block.last.shape[0])
+    def _arrays(self, k: int) -> Arrays:
+        node, lanes = self.nodes[k], 1 if self.lanes == 1 else -(-self.lanes // WIDTH) * WIDTH
+        p, q = np.repeat(np.array(node.parameters)[:, None], lanes, axis=1)
+        found = arrays_of(self.specs[k], node.features, p, q, node.kappa)
+        for learned in (found.w, found.held):
+            if learned is not None:
+                learned[: node.initial.size] = node.initial[:, None]
+        return found
 
     @property
     def size(self) -> int:
@@ -130,51 +125,52 @@ class Memory:
 
     def grow(self, streams: int) -> None:
         """Add traces for more streams; existing traces do not change."""
-        m, more = self.block, streams - self.streams
+        more = streams - self.streams
 
-        def longer(x: Any, blank: float) -> Any:
-            rows = None if x is None else np.full((more, x.shape[1]), blank, x.dtype)
-            return None if x is None else np.concatenate([x, rows])
+        def longer(name: str, x: Any) -> Any:
+            if x is None or not KEPT.get(name, " ")[0].startswith("stream"):
+                return x
+            lists = name == "live"
+            rows = no_traces(more, x.shape[1] // 2) if lists else np.zeros((more, *x.shape[1:]))
+            return np.concatenate([x, rows])
 
         if more > 0:
-            E, live = tuple(longer(x, 0) for x in m.E), tuple(longer(x, -1) for x in m.live)
-            for listed in (x for x in live if x is not None):
-                listed[-more:, -1] = 0
-            self.block = m._replace(E=E, live=live, last=longer(m.last, 0))
+            self.block = tuple(Arrays(*map(longer, m._fields, m)) for m in self.block)
+            self.streams = streams
 
     def list_traces(self) -> None:
         """List the weights whose traces are not 0."""
-        both = zip(self.block.E, self.block.live, strict=True)
-        for E, live in ((E, live) for E, live in both if live is not None):
-            for e, found in zip(E, live, strict=True):
+        for m in self.block:
+            for e, found in zip(m.E, m.live, strict=True) if m.live is not None else ():
                 reached, found[:] = np.flatnonzero(e), -1
                 found[: reached.size], found[-1] = reached, reached.size
                 found[e.size - 1 + reached] = np.arange(reached.size)
 
     def set_rows(self, rows: list[Rows], states: int) -> None:
         """Take the features of the states of a chunk; those of one node, or of each."""
-        given = tuple(map(end_row, rows))
-        self.block = self.block._replace(rows=given * (len(self.nodes) // len(rows)))
+        given = [end_row(each) for each in rows] * (len(self.nodes) // len(rows))
+        both = zip(self.block, given, strict=True)
+        self.block = tuple(m._replace(rows=each) for m, each in both)
         self.ints[COUNT] = states
 
     def averages(self, k: int) -> bool:
         """Whether a node predicts from means of the weights that learn."""
-        return averages(self.specs[k].kind) and self.specs[k].learns
+        return averages(self.specs[k].kind)
 
     def steps(self, k: int) -> Array:
         """α of each weight; 1 where it is common to all weights."""
         node = self.nodes[k]
         if not counts_visits(node.kind):
             return np.ones(1)
-        found: Array = node.parameters[0] / self.block.rates[k][: node.initial.size]
+        found: Array = node.parameters[0] / self.block[k].rates[: node.initial.size]
         return found
 
     def weights(self, k: int) -> Array:
         """Weights of a node, copied, with what is deferred."""
-        m, size = self.block, self.nodes[k].initial.size
-        found: Array = m.w[k][:size, 0].copy()
+        m, size = self.block[k], self.nodes[k].initial.size
+        found: Array = m.w[:size, 0].copy()
         for stream in self._deferring(k):
-            found += self.steps(k) * m.E[k][stream, :size] * m.sums[k][stream, 0]
+            found += self.steps(k) * m.E[stream, :size] * m.sums[stream, 0]
         return found
 
     def _deferring(self, k: int) -> range:
@@ -184,43 +180,43 @@ class Memory:
 
     def predict(self, k: int, rows: Rows, lanes: int | slice) -> Array:
         """w·φ of sparse rows, [row] or [row, lane], with what is deferred."""
-        m, n, size = self.block, rows.indptr.size - 1, self.nodes[k].initial.size
+        m, n, size = self.block[k], rows.indptr.size - 1, self.nodes[k].initial.size
         row = np.repeat(np.arange(n), np.diff(rows.indptr))
-        w = m.w[k][:size, lanes]
+        w = m.w[:size, lanes]
         columns = w[:, None] if w.ndim == 1 else w
         terms = (rows.values * lane[rows.indices] for lane in columns.T)
         found = np.stack([np.bincount(row, x, n).astype(np.float64) for x in terms], axis=-1)
         found = found.reshape(n, *w.shape[1:])
         for stream in self._deferring(k):
             steps = np.broadcast_to(self.steps(k), size)
-            reach = rows.values * steps[rows.indices] * m.E[k][stream][rows.indices]
-            found += np.multiply.outer(np.bincount(row, reach, n), m.sums[k][stream, lanes])
+            reach = rows.values * steps[rows.indices] * m.E[stream][rows.indices]
+            found += np.multiply.outer(np.bincount(row, reach, n), m.sums[stream, lanes])
         return found
 
     def rule_state(self, k: int) -> Array:
         """Two numbers of the step-size rule for each weight, as checkpoints have them."""
-        m, kind, size = self.block, self.nodes[k].kind, self.nodes[k].initial.size
+        m, kind, size = self.block[k], self.nodes[k].kind, self.nodes[k].initial.size
         found = np.zeros((size, 2))
-        if counts_visits(kind) and self.specs[k].learns:
-            found[:, 0] = m.visits[k][:size]
-        if depends_on_errors(kind) and self.specs[k].learns:
-            found[:, 0], found[:, 1] = m.first[k][:size, 0], m.second[k][:size, 0]
+        if m.visits is not None:
+            found[:, 0] = m.visits[:size]
+        if m.first is not None:
+            found[:, 0], found[:, 1] = m.first[:size, 0], m.second[:size, 0]
         if is_bounded(kind):
-            found[:, 0], found[0, 0] = self.nodes[k].parameters[0], m.p[k, 0]
+            found[:, 0], found[0, 0] = self.nodes[k].parameters[0], m.p[0]
         return found
 
     def set_rule_state(self, k: int, given: Array) -> None:
         """Take what :meth:`rule_state` gave."""
-        m, node, size = self.block, self.nodes[k], self.nodes[k].initial.size
-        if counts_visits(node.kind) and self.specs[k].learns:
+        m, node, size = self.block[k], self.nodes[k], self.nodes[k].initial.size
+        if m.visits is not None:
             n = np.maximum(given[:, 0], 1.0)
-            m.visits[k][:size] = given[:, 0]
+            m.visits[:size] = given[:, 0]
             power = node.parameters[1]
-            m.rates[k][:size] = n if power == 1.0 else [float(x**power) for x in n.tolist()]
-        if depends_on_errors(node.kind) and self.specs[k].learns:
-            m.first[k][:size, 0], m.second[k][:size, 0] = given.T
+            m.rates[:size] = n if power == 1.0 else [float(x**power) for x in n.tolist()]
+        if m.first is not None:
+            m.first[:size, 0], m.second[:size, 0] = given.T
         if is_bounded(node.kind):
-            m.p[k] = given[0, 0]
+            m.p[:] = given[0, 0]
 
     def clone(self) -> Memory:
         """An independent copy."""
@@ -233,14 +229,12 @@ class Memory:
     def take(self, other: Memory) -> None:
         """Copy what another has learned, which may have fewer states."""
         self.grow(other.streams)
-        for name, mine, theirs in zip(Block._fields, self.block, other.block, strict=True):
-            by_weight = name in ("w", "held", "first", "second", "taken", "visits", "rates")
-            if isinstance(mine, tuple):
-                for x, y, node in zip(mine, theirs, other.nodes, strict=True):
-                    if x is not None and y is not None:
-                        old = y[: node.initial.size] if by_weight else y
-                        x[tuple(slice(n) for n in old.shape)] = old
-            elif mine is not None and mine.shape == theirs.shape:
-                mine[...] = theirs
+        for mine, theirs, node in zip(self.block, other.block, other.nodes, strict=True):
+            for name, (axes, _) in KEPT.items():
+                x, y = getattr(mine, name), getattr(theirs, name)
+                if x is not None and y is not None:
+                    old = y[: node.initial.size] if axes.startswith("weight") else y
+                    x[tuple(slice(n) for n in old.shape)] = old
+            mine.p[:] = theirs.p
         self.list_traces()
         self.counts[:] = other.counts

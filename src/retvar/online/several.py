@@ -101,7 +101,7 @@ class SeveralEstimator:
         deviations = []
         for each, own, J in zip(self.each, given.tolist(), before, strict=True):
             each.update(state, own, next_state, **others)
-            errors = each._memory.block.errors[:, 0].tolist()
+            errors = [float(node.error[0]) for node in each._memory.block]
             direct = MEAN not in self.description.network.places
             own = rules.direct_deviation(errors[VALUE], J, eta) if direct else errors[MEAN]
             deviations.append(own)

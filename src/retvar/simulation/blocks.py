@@ -21,12 +21,12 @@ from retvar.mdp import END, MDP
 from retvar.simulation import streams
 from retvar.simulation.streams import Stream
 from retvar.support.errors import InputError
-from retvar.td.block import Prepared, per_state, prepare
+from retvar.td.block import Prepared, per_state, prepare, spec_of
 from retvar.td.features import Features, States
 from retvar.td.initial_values import InitialValues
 from retvar.td.learners import Learner
 from retvar.td.networks import ESTIMATES, VALUE, VARIANCE
-from retvar.td.nodes import DENSE, FEW, LIMIT, NONE, SPARSE, TABLE, Spec
+from retvar.td.nodes import LIMIT, Spec
 from retvar.td.random import U
 from retvar.td.step_sizes import CONSTANT, counts_visits
 
@@ -306,23 +306,14 @@ def _block(
     codes = [0, *(node.code for method in nodes for node in nodes[method][1:])]
     common = count > 1 and len({setups[column[first]].value_node for column in columns}) == 1
     specs = tuple(
-        _spec(code, members[method], place, recording.steps)._replace(
-            alone=count == 1, common=common and place == VALUE
-        )
+        spec_of(
+            code,
+            members[method].template.nodes[place],
+            place != VALUE or members[method].template.learner.learn_value,
+            changes=False,
+        )._replace(alone=count == 1, common=common and place == VALUE, steps=recording.steps)
         for code, (method, place) in zip(codes, owners, strict=True)
     )
     off_policy = members[first].template.learner.estimand == "off_policy_return"
     shape = Shape(specs, off_policy, stream.weighted, stream.noisy, recording.change)
     return Block(shape, columns, owners, 1 if count == 1 else -(-count // WIDTH) * WIDTH)
-
-
-def _spec(code: int, setup: LearnerSetup, place: int, steps: bool) -> Spec:
-    """What the functions of a node are made for; sizes are literals up to FEW weights."""
-    features = setup.template.features[place]
-    kind, traced, *_ = setup.rule(place)
-    few = features.size <= FEW
-    form = TABLE if isinstance(features, States) else DENSE if few else SPARSE
-    size = features.size if few and (traced or form == DENSE) else 0
-    learns = place != VALUE or setup.template.learner.learn_value
-    trace = setup.template.nodes[place].trace if traced else NONE
-    return Spec(code, kind, learns, trace, size, form, False, steps=steps)

@@ -30,9 +30,9 @@ from retvar.simulation.record import Batch, Scratch, Wanted, slot_of, table_of
 from retvar.simulation.streams import START, Stream, normal, slot, start
 from retvar.td.jit import in_turn, part
 from retvar.td.networks import Transition
-from retvar.td.nodes import LIMIT, NONE, Block, Step, learning
+from retvar.td.nodes import DENSE, KEPT, LIMIT, NONE, Arrays, Spec, Step, learning
 from retvar.td.random import U, keys, uniform, word
-from retvar.td.step_sizes import averages, counts_visits, depends_on_errors
+from retvar.td.step_sizes import averages, counts_visits
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a thread block
 PER_PROCESSOR = 224 * 1024  # shared memory of a multiprocessor
@@ -103,15 +103,12 @@ class At(NamedTuple):
 
 def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
     """Numbers of what each weight of a node has, by name and node."""
-    found: list[tuple[str, int]] = []
-    for k, spec in enumerate(shape.specs):
-        kind, names = spec.kind if spec.learns else -1, ["w"]
-        names += ["held"] if averages(kind) else []
-        names += ["first", "second"] if depends_on_errors(kind) else []
-        names += ["taken"] if depends_on_errors(kind) and spec.steps else []
-        names += ["visits", "rates"] if counts_visits(kind) else []
-        names += ["used"] if spec.steps and shape.local else []
-        found += [(name, k) for name in names]
+    found = [
+        (name, k)
+        for k, spec in enumerate(shape.specs)
+        for name, (axes, is_needed) in KEPT.items()
+        if is_needed(spec) and (axes.startswith("weight") or (name == "used" and shape.local))
+    ]
     return {field: number for number, field in enumerate(found)}
 
 
@@ -173,18 +170,6 @@ def rounded(rows: int) -> int:
 # ---------------------------------------------------------------------- what a thread sees
 
 
-def tuple_of(plan: Plan, text: str, there: Any, name: str = "w") -> str:
-    """The expression of a tuple: `text` of each node that is `there`, None of others.
-
-    In `text`, k is the node's number, count how many lanes it has, and field where `name` is.
-    """
-    fields, entries = fields_of(plan.shape), []
-    for k, spec in enumerate(plan.shape.specs):
-        count, field = 1 if spec.common else plan.lanes, fields.get((name, k))
-        entries.append(text.format(k=k, count=count, field=field) if there(k, spec) else "None")
-    return f"({', '.join(entries)},)"
-
-
 def making_block(plan: Plan) -> Any:
     """An inlined function: the block of a thread's lanes, of weights at home or in registers.
 
@@ -192,29 +177,29 @@ def making_block(plan: Plan) -> Any:
     """
     fields = fields_of(plan.shape)
 
-    def weights(name: str, lanes: str = ":{count}") -> str:
-        text = f"rows[:, {{field}}, {lanes}, c]"
-        return tuple_of(plan, text, lambda k, _: (name, k) in fields, name)
+    def arrays(k: int, spec: Spec) -> str:
+        count = 1 if spec.common else plan.lanes
+        found = {
+            "p": f"numbers[0, {k}]", "q": f"numbers[1, {k}]", "own": f"numbers[2, {k}]",
+            "kappa": f"loaded.kappa[{k}]",
+        }  # fmt: skip
+        for name, (axes, is_needed) in KEPT.items():
+            if (name, k) in fields:
+                lanes = "0" if axes == "weight" else f":{count}"
+                found[name] = f"rows[:, {fields[name, k]}, {lanes}, c]"
+            elif name == "used" and is_needed(spec):
+                found[name] = f"launch.used[:, {k}, :{count}, i]"
+        if spec.trace != NONE:
+            found |= {"E": f"traces[{k}]", "last": f"last[{k}]"}
+        if spec.features == DENSE:
+            found["phi"] = f"loaded.phi[{k}]"
+        if counts_visits(spec.kind):
+            found["powers"] = f"loaded.powers[{k}]"
+        return f"Arrays({', '.join(found.get(name, 'None') for name in Arrays._fields)})"
 
-    def given(text: str, there: Any) -> str:
-        return tuple_of(plan, text, lambda _, spec: there(spec))
-
-    nothing = given("", lambda s: False)
-    steps = given("launch.used[:, {k}, :{count}, i]", lambda s: s.steps)
-    found = {
-        "w": weights("w"), "held": weights("held"), "first": weights("first"),
-        "second": weights("second"), "taken": weights("taken"),
-        "used": weights("used") if plan.shape.local else steps,
-        "E": given("traces[{k}]", lambda s: s.trace != NONE and s.learns), "live": nothing,
-        "visits": weights("visits", "0"), "rates": weights("rates", "0"), "fresh": nothing,
-        "phi": given("loaded.phi[{k}]", lambda s: s.size > 0 and s.features > 0),
-        "rows": nothing, "sums": nothing, "p": "numbers[0]", "q": "numbers[1]",
-        "own": "numbers[2]", "kappa": "loaded.kappa", "last": "last",
-        "powers": given("loaded.powers[{k}]", lambda s: s.learns and counts_visits(s.kind)),
-    }  # fmt: skip
-    text = ", ".join(found.get(name, "None") for name in Block._fields)
-    arguments = "rows, c, traces, numbers, last, loaded, launch, i"
-    return part(eval(f"lambda {arguments}: Block({text})", {"Block": Block}))
+    nodes = ", ".join(arrays(k, spec) for k, spec in enumerate(plan.shape.specs))
+    given = "rows, c, traces, numbers, last, loaded, launch, i"
+    return part(eval(f"lambda {given}: ({nodes},)", {"Arrays": Arrays}))
 
 
 def fetching(plan: Plan) -> dict[str, Any]:
@@ -301,8 +286,8 @@ def facing(plan: Plan) -> Any:
         eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
         t = Transition(x.t.reward, x.t.gamma, x.t.lam, eta)
         if LOCAL:
-            return Step(u4(0), u4(1), t, ratio, rho_bar, u(0), x.s == x.s2)
-        return Step(u4(x.s), u4(x.s2), t, ratio, rho_bar, u(0), False)
+            return Step(u4(0), u4(1), t, ratio, rho_bar, u(0), x.s == x.s2, None)
+        return Step(u4(x.s), u4(x.s2), t, ratio, rho_bar, u(0), False, None)
 
     return face
 
@@ -332,9 +317,9 @@ def adding(plan: Plan) -> Any:
         @part
         def write(m, batch, r, s, times, old):
             for lane in range(LANES):
-                found = m.w[K][0, lane * ONE]
+                found = m[K].w[0, lane * ONE]
                 if SQUARED:
-                    less = m.w[L][0, lane * OTHER]
+                    less = m[L].w[0, lane * OTHER]
                     found -= less * less
                 gap = found - old[2, SLOT, lane]
                 batch.sums[r, SLOT, s, lane] = old[0, SLOT, lane] + times * found
@@ -366,9 +351,9 @@ def beginning(plan: Plan) -> Any:
     make, THREADS, LOCAL = making_block(plan), plan.threads, plan.shape.local
     NODES, LANES, GROUP, SIZE = len(plan.shape.specs), plan.lanes, plan.group, plan.size
     SPAN = LANES * GROUP
-    which = f"which[{{k}}][a : a + {SPAN} : {GROUP}]"
-    text = tuple_of(plan, which, lambda _, spec: not spec.common).replace("None", "which[0][:1]")
-    starts_of = part(eval(f"lambda which, a: {text}"))
+    own = f"a : a + {SPAN} : {GROUP}"
+    which = [f"which[{k}][{':1' if s.common else own}], " for k, s in enumerate(plan.shape.specs)]
+    starts_of = part(eval(f"lambda which, a: ({''.join(which)})"))
 
     @part
     def prepare(cells, home, traces, numbers, last, loaded, launch, discounts, at):
@@ -464,7 +449,7 @@ def stepping_on(plan: Plan) -> dict[str, Any]:
         if NOISY and TOGETHER:
             reward = step.t.reward + stream.noise[u(e)] * drawn[2 + half, thread]
             noisy = Transition(reward, step.t.gamma, step.t.lam, step.t.eta)
-            return Step(s, step.s2, noisy, step.rho, step.rho_bar, step.stream, step.stays)
+            return Step(s, step.s2, noisy, step.rho, step.rho_bar, step.stream, step.stays, None)
         return step
 
     return {"draw": draw, "step_on": step_on}
@@ -597,7 +582,7 @@ def function_of(plan: Plan) -> Any:
         "share": sharing_stream(plan), "face": facing(plan), "add": adding(plan),
         "CELLS": (plan.size, fields, plan.lanes, 1), "TRACES": (nodes, 1, plan.size),
         "ROWS": (plan.rows, fields, plan.lanes, plan.threads) if plan.rows else (1, 1, 1, 1),
-        "NUMBERS": (3, nodes, plan.lanes), "LAST": (1, nodes), "FOUND": (slots, plan.lanes),
+        "NUMBERS": (3, nodes, plan.lanes), "LAST": (nodes, 1), "FOUND": (slots, plan.lanes),
         "OLD": (5, slots, plan.lanes) if plan.window else (1, 1, 1),
         "DRAWN": (4 if plan.shape.noisy else 2, plan.threads),
         "TABLE": (5, table), "INDICES": (3, table),

@@ -197,7 +197,8 @@ class BlockRunner:
         if not self.plan.rmse:
             wanted = wanted._replace(shares=np.zeros(1))
         wanted = wanted._replace(since=np.int64(wanted.since))
-        loaded = Loaded(given, self.lanes.q, self.lanes.kappa, tuple(phi), tuple(powers))
+        kappas = tuple(node.kappa for node in self.lanes.nodes)
+        loaded = Loaded(given, self.lanes.q, kappas, tuple(phi), tuple(powers))
         self.loaded, self.wanted = self.device.put_all((loaded, wanted))
 
     def _given(self, runs: range) -> Given:

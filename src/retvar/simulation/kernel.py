@@ -56,7 +56,7 @@ def stepping(shape: Shape) -> Any:
         eta, rho_bar = (ratio, 1.0) if OFF_POLICY else (1.0, ratio)
         x = Transition(reward, given.gammas[u(e)], given.lams[u(e)], eta)
         s2 = stream.next_state[u(e)]
-        return Step(s, s2, x, ratio, rho_bar, u(0), s == s2)
+        return Step(s, s2, x, ratio, rho_bar, u(0), s == s2, None)
 
     return step_along
 
@@ -64,36 +64,42 @@ def stepping(shape: Shape) -> Any:
 def beginning(specs: tuple[Spec, ...], clear: Any) -> Any:
     """An inlined function that sets a block to the start of a run."""
 
-    def of_node(K: int) -> Any:
-        kind = specs[K].kind if specs[K].learns else -1
-        AVERAGES, ERRORS, STEPS = averages(kind), depends_on_errors(kind), specs[K].steps
+    @functools.cache
+    def of_node(spec: Spec) -> Any:
+        kind, STEPS = spec.kind, spec.steps
+        AVERAGES, ERRORS = averages(kind), depends_on_errors(kind)
         COUNTS, BOUNDED = counts_visits(kind), is_bounded(kind)
 
         @part
-        def begin(m, given, r):
-            starts, which = given.starts[K], given.which[K]
+        def begin(m, starts, which, p, r):
             at = r if starts.shape[1] > 1 else 0
             for i in range(starts.shape[2]):
                 for lane in range(which.size):
                     w = starts[which[lane], at, i]
-                    m.w[K][i, lane] = w
+                    m.w[i, lane] = w
                     if AVERAGES:
-                        m.held[K][i, lane] = w
+                        m.held[i, lane] = w
                     if ERRORS:
-                        m.first[K][i, lane] = m.second[K][i, lane] = 0.0
+                        m.first[i, lane] = m.second[i, lane] = 0.0
                     if ERRORS and STEPS:
-                        m.taken[K][i, lane] = NAN
+                        m.taken[i, lane] = NAN
                 if COUNTS:
-                    m.visits[K][i], m.rates[K][i] = 0.0, 1.0
+                    m.visits[i], m.rates[i] = 0.0, 1.0
             if BOUNDED:
                 for lane in range(which.size):
-                    m.p[K, lane] = given.p[K, lane]
+                    m.p[lane] = p[lane]
             if STEPS:
-                m.used[K][:] = NAN
+                m.used[:] = NAN
 
         return begin
 
-    begin_nodes = in_turn([of_node(K) for K in range(len(specs))])
+    names = {f"begin{K}": of_node(spec.shared) for K, spec in enumerate(specs)}
+    calls = "; ".join(
+        f"begin{K}(m[{K}], given.starts[{K}], given.which[{K}], given.p[{K}], r)"
+        for K in range(len(specs))
+    )
+    exec(f"def begin_nodes(m, given, r): {calls}", names)
+    begin_nodes = part(names["begin_nodes"])
 
     @part
     def begin_run(m, given, r):
@@ -114,16 +120,15 @@ def lose(w):
 def looking(specs: tuple[Spec, ...]) -> Any:
     """An inlined function that looks for weights that have diverged."""
 
-    def of_node(K: int) -> Any:
-        AVERAGES = averages(specs[K].kind)
-
+    @functools.cache
+    def of_node(AVERAGES: bool) -> Any:
         @part
         def look(m):
-            lose(m.held[K] if AVERAGES else m.w[K])
+            lose(m.held if AVERAGES else m.w)
 
         return look
 
-    return in_turn([of_node(K) for K in range(len(specs)) if specs[K].learns])
+    return in_turn([of_node(averages(s.kind)) if s.learns else None for s in specs], True)
 
 
 @part

@@ -23,7 +23,7 @@ from retvar.support.errors import InputError
 from retvar.support.format import literal
 from retvar.td.jit import called_part, in_turn, part
 from retvar.td.networks import ESTIMATES, NETWORKS, NODES, THIRD, VARIANCE, Estimate, rests_on
-from retvar.td.nodes import LIMIT, FeatureCode
+from retvar.td.nodes import LIMIT, features_of
 from retvar.td.step_sizes import averages
 
 Integers = NDArray[np.int64]
@@ -229,16 +229,16 @@ def finding(shape: Shape) -> Any:
     def of_node(K: int) -> Any:
         spec = shape.specs[K]
         SLOT, ONE = slot_of(shape, spec.code), int(not spec.common)
-        predict = FeatureCode(spec, K).predict
+        predict = features_of(spec.shared).predict
 
         @part
         def find(m, s, found):
             for lane in range(found.shape[1]):
-                found[u(SLOT), u(lane)] = predict(m, m.w[K], s, lane * ONE)
+                found[u(SLOT), u(lane)] = predict(m, m.w, s, lane * ONE)
 
         return find
 
-    find_each = in_turn([of_node(K) for K in range(len(shape.specs))])
+    find_each = in_turn([of_node(K) for K in range(len(shape.specs))], True)
 
     @part
     def find_all(m, s, wanted, scratch):
@@ -310,13 +310,13 @@ def at_nodes(shape: Shape) -> tuple[Any, Any]:
         @part
         def note(m, batch, r, clock):
             if LEARNS:
-                w = m.held[K] if AVERAGES else m.w[K]
+                w = m.held if AVERAGES else m.w
                 note_divergence(w, batch.diverged_at[r, ROW], clock)
 
         @part
         def record(m, wanted, batch, r, point):
             if STEPS:
-                used, out = m.used[K], batch.steps[r, point, SLOT]
+                used, out = m.used, batch.steps[r, point, SLOT]
                 for j in range(wanted.states.size):
                     for lane in range(out.shape[1]):
                         out[j, lane] = used[wanted.states[j], min(lane, used.shape[1] - 1)]
@@ -324,7 +324,7 @@ def at_nodes(shape: Shape) -> tuple[Any, Any]:
         return note, record
 
     made = [of_node(K) for K in range(len(shape.specs))]
-    return in_turn([note for note, _ in made]), in_turn([record for _, record in made])
+    return in_turn([note for note, _ in made], True), in_turn([record for _, record in made], True)
 
 
 @called_part

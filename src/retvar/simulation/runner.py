@@ -24,7 +24,7 @@ from retvar.simulation.blocks import Block, Recording, Shape, initial_draws
 from retvar.simulation.kernel import Given, Task, kernel_of
 from retvar.simulation.question import Question
 from retvar.simulation.record import Batch, Scratch, Wanted, table_of
-from retvar.td.block import aligned_zeros, block_of
+from retvar.td.block import aligned_zeros, arrays_of
 from retvar.td.jit import compiled, log_slow_compilation
 from retvar.td.networks import ESTIMATES
 
@@ -81,7 +81,6 @@ class Lanes:
         self.owned = list(zip((place for _, place in block.owners), members, strict=True))
         self.nodes = [each[0].template.nodes[place] for place, each in self.owned]
         self.p, self.q = self._settings(0), self._settings(1)
-        self.kappa = np.stack(np.broadcast_arrays(*(node.kappa for node in self.nodes)))
         self.differs = any(m.template.start for each in members for m in each)
         self.states, template = simulation.question.mdp.n_states, members[0][0].template
         self.truth, self.rows = simulation.question.of_lanes(block), table_of(block.shape)
@@ -136,8 +135,10 @@ class Worker:
         self.lanes, self.block = Lanes(simulation, block), block
         self.stream = simulation.question.stream
         x, shape = self.lanes, block.shape
-        features = [node.features for node in x.nodes]
-        self.m = block_of(shape.specs, features, x.p, x.q, x.kappa, x.states)
+        both = zip(shape.specs, x.nodes, x.p, x.q, strict=True)
+        self.m = tuple(
+            arrays_of(spec, node.features, p, q, node.kappa, x.states) for spec, node, p, q in both
+        )
         with _kernel_lock:  # shared by all threads
             self.kernel = kernel_of(shape)
         slots = len(block.shape.rows)

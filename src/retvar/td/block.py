@@ -18,8 +18,21 @@ from retvar.support.errors import InputError
 from retvar.td.features import Features, Rows, States, Vector
 from retvar.td.jit import part
 from retvar.td.lazy import DEFERRED
-from retvar.td.nodes import DENSE, EAGER, LAZY, LIMIT, NONE, SPARSE, Block, Spec
-from retvar.td.step_sizes import averages, counts_visits, depends_on_errors, is_bounded
+from retvar.td.nodes import (
+    ALL,
+    DENSE,
+    EAGER,
+    FEW,
+    KEPT,
+    LAZY,
+    LIMIT,
+    NONE,
+    SPARSE,
+    TABLE,
+    Arrays,
+    Spec,
+)  # fmt: skip
+from retvar.td.step_sizes import CONSTANT, depends_on_errors, is_bounded
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -69,6 +82,18 @@ def _initial(node: Any, features: Features) -> Array:
     return np.broadcast_to(initial + 0.0, features.size)  # no −0
 
 
+def spec_of(code: int, node: Prepared, learns: bool, changes: bool) -> Spec:
+    """What the functions of a node are made for; sizes are literals where nothing `changes` them.
+
+    What depends on the lanes and on what is noted is added to it.
+    """
+    few, trace = node.features.size <= FEW, node.trace if learns else NONE
+    form = TABLE if isinstance(node.features, States) else SPARSE if changes or not few else DENSE
+    visited = few and (form == DENSE or (form == TABLE and trace != NONE))
+    size = (ALL if changes else node.features.size) if visited else 0
+    return Spec(code, node.kind if learns else CONSTANT, learns, trace, size, form)
+
+
 def per_state(field: str, given: Any, count: int | None) -> Array:
     """γ or λ of a learner: one number, or one for each state; empty: not given."""
     if given is None:
@@ -100,83 +125,44 @@ def dense(features: Features, states: int) -> Array:
     return out
 
 
-def block_of(
-    specs: tuple[Spec, ...],
-    features: Sequence[Features],
-    p: Array,
-    q: Array,
-    kappa: Array,
-    states: int = 1,
-) -> Block:
-    """Arrays of a block; `p`, `q` are [node, lane], `kappa` [node, state or one].
+def arrays_of(
+    spec: Spec, features: Features, p: Array, q: Array, kappa: Array, states: int = 1
+) -> Arrays:
+    """The arrays of a node; `p`, `q` are [lane].
 
-    `states`: how many have a step of their own noted. What no node needs is None: that compiles in
+    `states`: how many have a step of their own noted. What is not needed is None: that compiles in
     half the time.
     """
-    width, count, first = p.shape[1], len(specs), specs[0]
-    none = np.zeros(0, dtype=np.int64)
-    lazy = any(spec.trace == LAZY for spec in specs)
-
-    def each(needs: Any, make: Any) -> tuple[Any, ...]:
-        """An array for each node that needs it, made of its number of weights and of lanes."""
-        given = zip(specs, features, strict=True)
-        sizes = ((s, f.size + 1, 1 if s.common else width) for s, f in given)
-        return tuple(make(n, k) if needs(s) else None for s, n, k in sizes)
-
-    def lanes(needed: bool) -> Any:
-        return aligned_zeros(count, width) if needed else None
-
-    def live(rows: int, _: int) -> Any:
-        found = np.full((1, 2 * rows - 1), -1, dtype=np.int64)
-        found[:, -1] = 0
-        return found
-
-    def adapts(s: Spec) -> bool:
-        return s.learns and depends_on_errors(s.kind)
-
-    def counts(s: Spec) -> bool:
-        return s.learns and counts_visits(s.kind)
-
-    def is_traced(s: Spec) -> bool:
-        return s.trace != NONE and s.learns
-
-    rows = [
-        None if s.features != SPARSE
-        else (none, none, np.zeros(0)) if f.states is None else end_row(f.rows())
-        for s, f in zip(specs, features, strict=True)
-    ]  # fmt: skip
-    tables = [
-        dense(f, f.states or 0) if s.features == DENSE else None
-        for s, f in zip(specs, features, strict=True)
-    ]
-    return Block(
-        w=each(lambda s: True, aligned_zeros),
-        held=each(lambda s: s.learns and averages(s.kind), aligned_zeros),
-        first=each(adapts, aligned_zeros),
-        second=each(adapts, aligned_zeros),
-        taken=each(lambda s: s.steps and adapts(s), aligned_zeros),
-        used=each(lambda s: s.steps, lambda _, k: np.zeros((states, 1 if first.coins else k))),
-        E=each(is_traced, lambda n, _: aligned_zeros(1, n)),
-        live=each(lambda s: s.size == 0 and is_traced(s), live),
-        visits=each(counts, lambda n, _: np.zeros(n)),
-        rates=each(counts, lambda n, _: np.ones(n)),
-        fresh=each(lambda s: s.features == SPARSE, lambda n, _: np.zeros(n)),
-        phi=tuple(tables), rows=tuple(rows),
-        sums=each(lambda s: s.trace == LAZY, lambda _, k: np.zeros((DEFERRED + 1, k))),
-        scales=np.ones((DEFERRED + 1, count)) if lazy else None,
-        p=_aligned(p), q=_aligned(q),
-        own=lanes(not all(s.local for s in specs)), errors=lanes(first.checked),
-        now=lanes(lazy), after=lanes(lazy),
-        coins=np.ones(1 + 64 * -(-width // 64)) if first.coins else None,
-        kappa=np.ascontiguousarray(kappa), last=np.zeros((1, count)),
-        lost=np.zeros(1) if first.checked else None, powers=each(lambda s: False, None),
-    )  # fmt: skip
+    sizes = {
+        "weight": features.size + 1, "lane": 1 if spec.common else p.size, "state": states,
+        "stream": 1, "list": 2 * features.size + 1, "slot": DEFERRED + 1, "one": 1,
+        "word": 1 + 64 * -(-p.size // 64),
+    }  # fmt: skip
+    found: dict[str, Any] = dict.fromkeys(Arrays._fields)
+    for name, (axes, is_needed) in KEPT.items():
+        if is_needed(spec):
+            found[name] = aligned_zeros(*(sizes[axis] for axis in axes.split()))
+    for name in ("rates", "scales", "coins"):
+        if found[name] is not None:
+            found[name][:] = 1.0
+    if found["live"] is not None:
+        found["live"] = no_traces(1, features.size)
+    if spec.features == SPARSE:
+        none = np.zeros(0, dtype=np.int64)
+        blank = none, none, np.zeros(0)
+        found["rows"] = blank if features.states is None else end_row(features.rows())
+    elif spec.features == DENSE:
+        found["phi"] = dense(features, features.states or 0)
+    found |= {"p": aligned_zeros(p.size), "q": aligned_zeros(q.size), "kappa": kappa.copy()}
+    found["p"][:], found["q"][:] = p, q
+    return Arrays(**found)
 
 
-def _aligned(numbers: Array) -> Array:
-    out = aligned_zeros(*numbers.shape)
-    out[:] = numbers
-    return out
+def no_traces(streams: int, size: int) -> Integers:
+    """Lists of weights with a trace that are empty."""
+    found = np.full((streams, 2 * size + 1), -1, dtype=np.int64)
+    found[:, -1] = 0
+    return found
 
 
 # ---------------------------------------------------------------------- a block in one argument
@@ -207,7 +193,7 @@ def _flat(block: Any) -> list[Any]:
     return [] if block is None else [block]
 
 
-def words_of(block: Block) -> Any:
+def words_of(block: tuple[Arrays, ...]) -> Any:
     """Addresses and shapes of the arrays of a block: one argument, where calls have to be quick.
 
     Without compilation it is the block itself.
@@ -221,10 +207,11 @@ def read_block(specs: tuple[Spec, ...]) -> Any:
     """An inlined function that makes a block of :func:`words_of`."""
     if not COMPILED:
         return lambda block: block
-    zeros = np.zeros((len(specs), 1))
-    model = block_of(specs, [Vector(1)] * len(specs), zeros, zeros, zeros)
-    names: dict[str, Any] = {"array": _array_at, "Block": Block, **_POINTER}
-    exec(f"def make(words): return Block(*{_reading(tuple(model), itertools.count())})", names)
+    one, numbers = np.zeros(1), itertools.count()
+    models = [tuple(arrays_of(spec, Vector(1), one, one, one)) for spec in specs]
+    nodes = "".join(f"Arrays(*{_reading(model, numbers)}), " for model in models)
+    names: dict[str, Any] = {"array": _array_at, "Arrays": Arrays, **_POINTER}
+    exec(f"def make(words): return ({nodes})", names)
     return part(names["make"])
 
 

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -144,25 +145,20 @@ def callable_from_compiled(*functions: Any) -> None:
 callable_from_compiled(*(getattr(rules, name) for name in rules.__all__))
 
 
-def in_turn(functions: Sequence[Any]) -> Any:
+def in_turn(functions: Sequence[Any], each_its_own: bool = False) -> Any:
     """Return an inlined function that calls all functions with its arguments, one after another.
 
-    >>> in_turn([print]) is print
-    True
+    `each_its_own`: the k-th takes the k-th entry of the first argument. None does nothing.
+
+    >>> in_turn([print])(1)
+    1
     """
-    if len(functions) == 1:
-        return functions[0]
-    HAS = len(functions) > 0
-    first: Any = functions[0] if HAS else None
-    others: Any = in_turn(functions[1:]) if HAS else None
-
-    @part
-    def all_of_them(*args):
-        if HAS:
-            first(*args)
-            others(*args)
-
-    return all_of_them
+    there = {f"f{k}": function for k, function in enumerate(functions) if function is not None}
+    given = list(signature(next(iter(there.values()))).parameters) if there else ["*given"]
+    rest = "".join(f", {name}" for name in given[1:])
+    calls = (f"{f}({given[0]}{f'[{f[1:]}]' if each_its_own else ''}{rest})" for f in there)
+    exec(f"def all_of_them({', '.join(given)}): {'; '.join(calls) or 'pass'}", there)
+    return part(there["all_of_them"])
 
 
 @contextmanager

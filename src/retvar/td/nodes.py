@@ -3,8 +3,8 @@
 Lanes see the same transitions with the same features, γ, λ and κ. So visits and traces of a node
 are common to all lanes: [weight]. What lanes have of their own is weights [weight, lane], settings
 and multipliers [lane]. A simulated learner is a lane; so is a bootstrap replicate of an online
-estimator, whose own lane is the first. :func:`learning` makes ``learn``, which takes a transition
-in three steps:
+estimator, whose own lane is the first. A block is a tuple with the :class:`Arrays` of each node.
+:func:`learning` makes ``learn``, which takes a transition in three steps:
 
     begin   once for all lanes: count visits, extend traces
     say     in each lane: the TD nodes of Figure 1, from predictions to TD errors, in registers
@@ -13,10 +13,13 @@ in three steps:
 A table without traces has one weight to move, so `say` moves it at once. Traces of features that
 come with each transition are lazy (:mod:`retvar.td.lazy`). Functions are made for the
 :class:`Spec` of each node, whose fields are literals in them: what a node lacks costs nothing.
+Nodes that differ only in what they are fed with share all but `begin` and `say`.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numpy import uintp as u
@@ -34,7 +37,7 @@ from retvar.td.step_sizes import (
     rate_at,
 )
 
-__all__ = ["Block", "Spec", "Step", "learning"]
+__all__ = ["KEPT", "Arrays", "Spec", "Step", "learning"]
 
 td_error, trace, moved = part(rules.td_error), part(rules.trace), part(rules.moved)
 bounded_step, decayed_step = part(rules.bounded_step), part(rules.decayed_step)
@@ -54,11 +57,11 @@ class Spec(NamedTuple):
 
     code: int  #: its number in ``NODES``
     kind: int  #: step-size rule
-    learns: bool  #: False: a value held fixed
+    learns: bool  #: False: a value held fixed, without steps and traces
     trace: int  #: NONE, EAGER or LAZY
     size: int  #: number of weights where all are visited at each step, or ALL; 0: they are listed
     features: int  #: TABLE, DENSE or SPARSE
-    alone: bool  #: whether there is one lane
+    alone: bool = False  #: whether there is one lane
     common: bool = False  #: whether one node serves all lanes; the first alone can
     coins: bool = False  #: whether lanes have multipliers
     steps: bool = False  #: whether the step of the state being left is noted
@@ -68,42 +71,70 @@ class Spec(NamedTuple):
     @property
     def local(self) -> bool:
         """Whether a transition changes the weight of the state being left alone."""
-        return self.features == TABLE and not (self.trace and self.learns)
+        return self.features == TABLE and not self.trace
+
+    @property
+    def shared(self) -> Spec:
+        """The same for all nodes that differ only in what they are fed with."""
+        return self._replace(code=0 if NODES[self.code].by_rho else 1)
 
 
-class Block(NamedTuple):
-    """Arrays of a block of lanes; tuples have an entry for each node.
+class Arrays(NamedTuple):
+    """What a node keeps in all lanes; what it does not need, by ``KEPT``, is None.
 
     There is one weight more than a node has, always 0: that of the end of an episode in a table.
-    What no node needs is None.
     """
 
-    w: Any  #: [weight, lane] what predictions are made of
-    held: Any  #: [weight, lane] Averaged: what learns, and `w` its mean
-    first: Any  #: [weight, lane] Adadelta's accumulators
+    w: Any  #: what predictions are made of
+    held: Any  #: Averaged: what learns, and `w` its mean
+    first: Any  #: Adadelta's accumulators
     second: Any
-    taken: Any  #: [weight, lane] Adadelta's last step
-    used: Any  #: [state or one, lane] step with which a state was last updated
-    E: Any  #: [stream, weight] traces
-    live: Any  #: [stream, 2 size + 1] weights with a trace; their positions; their number
-    visits: Any  #: [weight]
-    rates: Any  #: [weight] what the visits divide the step by
-    fresh: Any  #: [weight] features of the state being left, 0 between steps
+    taken: Any  #: Adadelta's last step
+    used: Any  #: step with which a state was last updated
+    E: Any  #: traces
+    live: Any  #: weights with a trace; their positions; their number
+    visits: Any
+    rates: Any  #: what the visits divide the step by
+    fresh: Any  #: features of the state being left, 0 between steps
+    sums: Any  #: lazy traces: A …
+    scales: Any  #: … and s
+    now: Any  #: lazy traces: what learns predicts before the update
+    after: Any
+    own: Any  #: what pulls the weights: α × multiplier × TD error
+    error: Any  #: TD error of the last transition
+    last: Any  #: discount of the last transition
+    lost: Any  #: [0] whether the first lane has diverged
+    coins: Any  #: multipliers of all nodes; those of replicates in words of 64
+    p: Any  #: [lane] settings of the step-size rule
+    q: Any
+    kappa: Any  #: [state, or one for all]
     phi: Any  #: [state, weight] of DENSE features
     rows: Any  #: (indptr, indices, values) of SPARSE ones
-    sums: Any  #: [slot, lane] lazy traces: A
-    scales: Any  #: [slot, node] … and s
-    p: Any  #: [node, lane] settings of the step-size rule
-    q: Any
-    own: Any  #: [node, lane] what pulls the weights: α × multiplier × TD error
-    errors: Any  #: [node, lane] TD errors of the last transition
-    now: Any  #: [node, lane] lazy traces: what learns predicts before the update
-    after: Any
-    coins: Any  #: [lane] multipliers; those of replicates in words of 64
-    kappa: Any  #: [node, state or one for all]
-    last: Any  #: [stream, node] discount of the last transition
-    lost: Any  #: [0] 1 + number of a node whose first lane has diverged, or 0
     powers: Any  #: rates after 0, 1, 2 … visits, if they are in a table
+
+
+KEPT: dict[str, tuple[str, Callable[[Spec], bool]]] = {  # its axes, and the nodes that need it
+    "w": ("weight lane", lambda s: True),
+    "held": ("weight lane", lambda s: averages(s.kind)),
+    "first": ("weight lane", lambda s: depends_on_errors(s.kind)),
+    "second": ("weight lane", lambda s: depends_on_errors(s.kind)),
+    "taken": ("weight lane", lambda s: s.steps and depends_on_errors(s.kind)),
+    "used": ("state lane", lambda s: s.steps),
+    "E": ("stream weight", lambda s: s.trace != NONE),
+    "live": ("stream list", lambda s: s.size == 0 and s.trace != NONE),
+    "visits": ("weight", lambda s: counts_visits(s.kind)),
+    "rates": ("weight", lambda s: counts_visits(s.kind)),
+    "fresh": ("weight", lambda s: s.features == SPARSE),
+    "sums": ("slot lane", lambda s: s.trace == LAZY),
+    "scales": ("slot", lambda s: s.trace == LAZY),
+    "now": ("lane", lambda s: s.trace == LAZY),
+    "after": ("lane", lambda s: s.trace == LAZY),
+    "own": ("lane", lambda s: s.learns and not s.local),
+    "error": ("lane", lambda s: s.checked),
+    "last": ("stream", lambda s: s.trace != NONE),
+    "lost": ("one", lambda s: s.checked),
+    "coins": ("word", lambda s: s.coins and s.code == 0),
+}
 
 
 class Step(NamedTuple):
@@ -116,6 +147,7 @@ class Step(NamedTuple):
     rho_bar: Any
     stream: Any  #: whose traces
     stays: Any  #: whether s2 is s
+    coins: Any  #: [lane] multipliers, or None
 
 
 def heard(specs: tuple[Spec, ...], number: int, place: int) -> int:
@@ -141,7 +173,7 @@ def is_reread(specs: tuple[Spec, ...], number: int) -> bool:
 class FeatureCode:
     """Inlined functions: the features of a state, and predictions."""
 
-    def __init__(self, spec: Spec, K: int) -> None:
+    def __init__(self, spec: Spec) -> None:
         IS_TABLE, IS_DENSE = spec.features == TABLE, spec.features == DENSE
         SIZE, ALONE = spec.size, spec.alone or spec.common
         SELECTS = spec.tabled and IS_TABLE and SIZE > 0  # weights that a GPU holds in registers
@@ -149,12 +181,12 @@ class FeatureCode:
         @part
         def size(m):
             """Number of weights."""
-            return SIZE if SIZE > 0 else m.w[K].shape[0] - 1
+            return SIZE if SIZE > 0 else m.w.shape[0] - 1
 
         @part
         def lanes(m):
             """Number of lanes."""
-            return 1 if ALONE else m.w[K].shape[1]
+            return 1 if ALONE else m.w.shape[1]
 
         @part
         def active(m, s):
@@ -163,7 +195,7 @@ class FeatureCode:
                 return s, s + 1
             if IS_DENSE:
                 return 0, SIZE
-            return m.rows[K][0][u(s)], m.rows[K][0][u(s + 1)]
+            return m.rows[0][u(s)], m.rows[0][u(s + 1)]
 
         @part
         def entry(m, s, j):
@@ -171,8 +203,8 @@ class FeatureCode:
             if IS_TABLE:
                 return u(j), 1.0
             if IS_DENSE:
-                return u(j), m.phi[K][u(s), u(j)]
-            return u(m.rows[K][1][u(j)]), m.rows[K][2][u(j)]
+                return u(j), m.phi[u(s), u(j)]
+            return u(m.rows[1][u(j)]), m.rows[2][u(j)]
 
         @part
         def feature(m, s, i):
@@ -180,8 +212,8 @@ class FeatureCode:
             if IS_TABLE:
                 return 1.0 if u(i) == u(s) else 0.0
             if IS_DENSE:
-                return m.phi[K][u(s), i]
-            return m.fresh[K][i]
+                return m.phi[u(s), i]
+            return m.fresh[i]
 
         @part
         def predict(m, w, s, lane):
@@ -204,11 +236,21 @@ class FeatureCode:
         self.feature, self.predict = feature, predict
 
 
-class StepCode:
-    """Inlined functions: ρ or ρ̄, visits, and the step of a weight."""
+features_of = functools.cache(FeatureCode)
 
-    def __init__(self, spec: Spec, K: int, f: FeatureCode) -> None:
-        active, entry, KIND, COINS, STEPS = f.active, f.entry, spec.kind, spec.coins, spec.steps
+
+class StepCode(FeatureCode):
+    """Inlined functions: ρ or ρ̄, visits, the step of a weight, and how a trace decays."""
+
+    def __init__(self, spec: Spec) -> None:
+        vars(self).update(vars(features_of(spec)))
+        active, entry, KIND, COINS, STEPS = (
+            self.active,
+            self.entry,
+            spec.kind,
+            spec.coins,
+            spec.steps,
+        )
         COUNTS, ERRORS, BOUNDED = counts_visits(KIND), depends_on_errors(KIND), is_bounded(KIND)
         TABLED, CHECKED = spec.tabled, spec.checked
         BY_RHO, IS_DENSE = NODES[spec.code].by_rho, spec.features == DENSE
@@ -222,83 +264,97 @@ class StepCode:
         @part
         def visit(m, i, weight):
             """Count a visit of a weight."""
-            m.visits[K][i] += counted(KIND, weight)
-            n = m.visits[K][i]
-            if TABLED and n < m.powers[K].size:
-                m.rates[K][i] = m.powers[K][u(n)]
+            m.visits[i] += counted(KIND, weight)
+            n = m.visits[i]
+            if TABLED and n < m.powers.size:
+                m.rates[i] = m.powers[u(n)]
             else:
-                m.rates[K][i] = rate_at(KIND, m.q[K, 0], n)
+                m.rates[i] = rate_at(KIND, m.q[0], n)
 
         @part
         def step_of(m, i, lane):
             """The step of a weight that counts visits; replicates have the same."""
-            return decayed_step(m.p[K, 0 if COINS else lane], 1.0, m.rates[K][i])
+            return decayed_step(m.p[0 if COINS else lane], 1.0, m.rates[i])
 
         @part
         def note_step(m, x):
             """Note the step of the state being left: of its last feature, if each has its own."""
             first, last = active(m, x.s)
             if IS_DENSE:  # its last feature that is not 0
-                while STEPS and last > 0 and m.phi[K][u(x.s), u(last - 1)] == 0.0:
+                while STEPS and last > 0 and m.phi[u(x.s), u(last - 1)] == 0.0:
                     last -= 1
             if STEPS and (BOUNDED or (last > first and weigh(x) != 0.0)):
                 i = u(0)
                 if last > first:
                     i, _ = entry(m, x.s, last - 1)
-                at = u(x.s if m.used[K].shape[0] > 1 else 0)
-                for lane in range(1 if ONE else m.used[K].shape[1]):
-                    step = m.p[K, u(lane)]
+                at = u(x.s if m.used.shape[0] > 1 else 0)
+                for lane in range(1 if ONE else m.used.shape[1]):
+                    step = m.p[u(lane)]
                     if COUNTS:
                         step = step_of(m, i, u(lane))
                     if ERRORS:
-                        step = m.taken[K][i, u(lane)]
-                    m.used[K][at, u(lane)] = step
+                        step = m.taken[i, u(lane)]
+                    m.used[at, u(lane)] = step
 
         @part
-        def check(m, lost):
-            """Note that weights of the first lane are lost, unless those of a node before are."""
-            if CHECKED and lost > 0:
-                m.lost[0] = m.lost[0] if m.lost[0] > 0.0 else 1.0 + K
+        def check(m, sound):
+            """Note that weights of the first lane are lost."""
+            if CHECKED and not sound:
+                m.lost[0] = 1.0
 
-        self.weigh, self.visit, self.step_of, self.note_step = weigh, visit, step_of, note_step
-        self.check = check
-
-
-class TraceCode:
-    """Inlined functions, once for all lanes: visits and the eager trace of a node."""
-
-    def __init__(self, spec: Spec, K: int, f: FeatureCode, steps: StepCode) -> None:
-        active, entry, feature, size, lanes = f.active, f.entry, f.feature, f.size, f.lanes
-        weigh, visit, KIND = steps.weigh, steps.visit, spec.kind
-        COUNTS, BOUNDED = counts_visits(KIND) and spec.learns, is_bounded(KIND)
-        TRACED, LISTED = spec.trace == EAGER and spec.learns, spec.size == 0
-        FRESH, discount = spec.features == SPARSE, part(NODES[spec.code].discount)
+        @part
+        def decayed(m, x, c):
+            """γκ, by which the trace decays; remembers this discount."""
+            decay = m.last[x.stream] * m.kappa[u(x.s if m.kappa.size > 1 else 0)]
+            m.last[x.stream] = c
+            return decay
 
         @part
         def spread(m, x):
             """Write the features of the state being left where weights find them."""
             first, last = active(m, x.s)
             for j in range(first, last):
-                i, m.fresh[K][i] = entry(m, x.s, j)
+                i, m.fresh[i] = entry(m, x.s, j)
 
         @part
-        def decayed(m, x, c):
-            """γκ, by which the trace decays; remembers this discount."""
-            decay = m.last[x.stream, K] * m.kappa[K, u(x.s if m.kappa.shape[1] > 1 else 0)]
-            m.last[x.stream, K] = c
-            return decay
+        def unspread(m, x):
+            first, last = active(m, x.s)
+            for j in range(first, last):
+                i, _ = entry(m, x.s, j)
+                m.fresh[i] = 0.0
+
+        self.weigh, self.visit, self.step_of, self.note_step = weigh, visit, step_of, note_step
+        self.check, self.decayed, self.spread, self.unspread = check, decayed, spread, unspread
+
+
+class WeightCode(StepCode):
+    """Inlined functions: visits and the eager trace of a node, and how its weights move.
+
+    All but `expect`, `learned` and `pull` are None where they have nothing to do.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        active, entry, feature, predict = self.active, self.entry, self.feature, self.predict
+        size, lanes, weigh, visit = self.size, self.lanes, self.weigh, self.visit
+        step_of, note_step, check, decayed = self.step_of, self.note_step, self.check, self.decayed
+        spread, unspread = self.spread, self.unspread
+        KIND, LEARNS, COINS, CHECKED = spec.kind, spec.learns, spec.coins, spec.checked
+        TRACED, LISTED, AT_ONCE = spec.trace != NONE, spec.size == 0, spec.local
+        FRESH, STEPS, ERRORS = spec.features == SPARSE, spec.steps, depends_on_errors(KIND)
+        COUNTS, BOUNDED, AVERAGES = counts_visits(KIND), is_bounded(KIND), averages(KIND)
 
         @part
         def extend(m, x, decay, weight):
             """E = w(γκE + φ) of all weights."""
             for i in range(size(m)):
-                E = trace(decay, m.E[K][x.stream, u(i)], feature(m, x.s, i), weight)
-                m.E[K][x.stream, u(i)] = 0.0 if abs(E) < FAINT else E
+                E = trace(decay, m.E[x.stream, u(i)], feature(m, x.s, i), weight)
+                m.E[x.stream, u(i)] = 0.0 if abs(E) < FAINT else E
 
         @part
         def extend_listed(m, x, decay, weight):
             """The same of the weights that are listed; those whose trace has faded leave."""
-            live, E, n = m.live[K][x.stream], m.E[K][x.stream], u(size(m))
+            live, E, n = m.live[x.stream], m.E[x.stream], u(size(m))
             count, kept = live[u(2) * n], 0
             first, last = active(m, x.s)
             for j in range(first, last):
@@ -321,17 +377,17 @@ class TraceCode:
             first, last = active(m, x.s2)
             for j in range(first, last):
                 i, phi = entry(m, x.s2, j)
-                pull += c * phi * m.E[K][x.stream, i]
+                pull += c * phi * m.E[x.stream, i]
             first, last = active(m, x.s)
             for j in range(first, last):
                 i, phi = entry(m, x.s, j)
-                pull -= phi * m.E[K][x.stream, i]
+                pull -= phi * m.E[x.stream, i]
             for lane in range(lanes(m)):
-                m.p[K, u(lane)] = bounded_step(m.p[K, u(lane)], pull)
+                m.p[u(lane)] = bounded_step(m.p[u(lane)], pull)
 
         @part
-        def begin(m, x):
-            c, weight = discount(x.t), weigh(x)
+        def begin(m, x, c):
+            weight = weigh(x)
             if FRESH:
                 spread(m, x)
             if COUNTS:
@@ -349,87 +405,67 @@ class TraceCode:
                     bound(m, x, c)
 
         @part
-        def finish(m, x):
-            if FRESH:
-                first, last = active(m, x.s)
-                for j in range(first, last):
-                    i, _ = entry(m, x.s, j)
-                    m.fresh[K][i] = 0.0
-
-        @part
         def clear(m, stream):
-            m.last[stream, K] = 0.0
-            if TRACED and LISTED:
-                live, E, n = m.live[K][stream], m.E[K][stream], u(size(m))
+            m.last[stream] = 0.0
+            if LISTED:
+                live, E, n = m.live[stream], m.E[stream], u(size(m))
                 for k in range(live[u(2) * n]):
                     i = u(live[u(k)])
                     live[n + i], E[i] = -1, 0.0
                 live[u(2) * n] = 0
-            elif TRACED:
+            else:
                 for at in range(size(m)):
-                    m.E[K][stream, u(at)] = 0.0
-
-        self.begin, self.finish, self.clear, self.decayed = begin, finish, clear, decayed
-        self.spread = spread
-
-
-class NodeCode:
-    """Inlined functions: what a node says in a lane, and how its weights move."""
-
-    def __init__(self, specs: tuple[Spec, ...], K: int) -> None:
-        spec, node = specs[K], NODES[specs[K].code]
-        f = FeatureCode(spec, K)
-        steps = StepCode(spec, K, f)
-        traces = TraceCode(spec, K, f, steps)
-        active, entry, feature, predict = f.active, f.entry, f.feature, f.predict
-        size, lanes, weigh, step_of = f.size, f.lanes, steps.weigh, steps.step_of
-        KIND, LEARNS, COINS, CHECKED = spec.kind, spec.learns, spec.coins, spec.checked
-        TRACED, LISTED, AT_ONCE = spec.trace == EAGER and LEARNS, spec.size == 0, spec.local
-        COUNTS, ERRORS, STEPS = counts_visits(KIND), depends_on_errors(KIND), spec.steps
-        AVERAGES, REREAD = averages(KIND) and LEARNS, is_reread(specs, K)
-        VALUE, MEAN, VARIANCE, THIRD = (heard(specs, K, place) for place in range(4))
-        reward, discount = part(node.reward), part(node.discount)
-        note_step, check, finish = steps.note_step, steps.check, traces.finish
+                    m.E[stream, u(at)] = 0.0
 
         @part
         def moved_weight(m, i, lane, own, E):
             """W + αδE, α and ADADELTA's sums, not yet written; `own` is δ, or αδ if α is common."""
-            learns, step, G, D = m.held[K] if AVERAGES else m.w[K], 1.0, 0.0, 0.0
+            learns, step, G, D = m.held if AVERAGES else m.w, 1.0, 0.0, 0.0
             if COUNTS:
                 step = step_of(m, i, lane)
             if ERRORS:
-                G, D = m.first[K][i, lane], m.second[K][i, lane]
-                step, G, D = accumulated(m.p[K, lane], m.q[K, lane], G, D, own * E)
+                G, D = m.first[i, lane], m.second[i, lane]
+                step, G, D = accumulated(m.p[lane], m.q[lane], G, D, own * E)
             return moved(learns[i, lane], step, own, E), step, G, D
 
         @part
         def settled_weight(m, x, i, lane, new):
             """What predicts once a weight is `new`: Averaged: its mean."""
             if AVERAGES:
-                mean = m.w[K][i, lane]
-                return averaged(mean, new, m.visits[K][i]) if weigh(x) != 0.0 else mean
+                mean = m.w[i, lane]
+                return averaged(mean, new, m.visits[i]) if weigh(x) != 0.0 else mean
             return new
 
         @part
         def write(m, i, lane, own, E):
-            learns = m.held[K] if AVERAGES else m.w[K]
+            learns = m.held if AVERAGES else m.w
             learns[i, lane], step, G, D = moved_weight(m, i, lane, own, E)
             if ERRORS:
-                m.first[K][i, lane] = G if E != 0.0 else m.first[K][i, lane]
-                m.second[K][i, lane] = D if E != 0.0 else m.second[K][i, lane]
+                m.first[i, lane] = G if E != 0.0 else m.first[i, lane]
+                m.second[i, lane] = D if E != 0.0 else m.second[i, lane]
                 if STEPS:
-                    m.taken[K][i, lane] = step if E != 0.0 else m.taken[K][i, lane]
+                    m.taken[i, lane] = step if E != 0.0 else m.taken[i, lane]
             return learns[i, lane]
 
         @part
-        def expect(m, x, lane, own):
+        def predicted(m, x, lane):
+            """Predictions of the state being left and of the next."""
+            return predict(m, m.w, x.s, lane), predict(m, m.w, x.s2, lane)
+
+        @part
+        def learned(m, x, lane):
+            """The same by the weights that learn, of which those that predict are means."""
+            return predict(m, m.held, x.s, lane), predict(m, m.held, x.s2, lane)
+
+        @part
+        def expect(m, x, lane):
             """The prediction of the next state after the update, before a weight is written."""
-            found = 0.0
+            found, own = 0.0, m.own[lane]
             first, last = active(m, x.s2)
             for j in range(first, last):
                 i, phi = entry(m, x.s2, j)
-                w, here = m.w[K][i, lane], feature(m, x.s, i)
-                E = m.E[K][x.stream, i] if TRACED else trace(0.0, 0.0, here, weigh(x))
+                w, here = m.w[i, lane], feature(m, x.s, i)
+                E = m.E[x.stream, i] if TRACED else trace(0.0, 0.0, here, weigh(x))
                 new, _, _, _ = moved_weight(m, i, lane, own, E)
                 if AVERAGES:
                     new = settled_weight(m, x, i, lane, new) if here != 0.0 else w
@@ -437,66 +473,45 @@ class NodeCode:
             return found
 
         @part
-        def say(m, x, lane, said):
-            """The TD node: predictions, reward, TD error, and what follows from it in a lane."""
-            c, at = discount(x.t), u(lane)
-            now, after = predict(m, m.w[K], x.s, lane), predict(m, m.w[K], x.s2, lane)
-            fed = reward(x.t, Readings(said[VALUE], said[MEAN], said[VARIANCE], said[THIRD]))
-            error = td_error(fed, c, after, now)
-            updated = after
-            if CHECKED:
-                m.errors[K, at] = error
-            if LEARNS:
-                own = error
-                if AVERAGES:  # predicts from the means, learns in the weights
-                    held = m.held[K]
-                    own = td_error(
-                        fed, c, predict(m, held, x.s2, lane), predict(m, held, x.s, lane)
-                    )
-                if COINS:
-                    own = m.coins[at] * own
-                if not (COUNTS or ERRORS):
-                    own = m.p[K, at] * own
-                if AT_ONCE:
-                    i = u(x.s)
-                    new = write(m, i, at, own, trace(0.0, 0.0, 1.0, weigh(x)))
-                    new = settled_weight(m, x, i, at, new)
-                    m.w[K][i, at] = new
-                    updated = new if x.stays else after
-                else:
-                    m.own[K, at] = own
-                    if REREAD:
-                        updated = expect(m, x, at, own)
-            return Reading(now, after, error, updated)
+        def pull(m, x, lane, own, after):
+            """Take what pulls the weights; the prediction of the next state after that."""
+            if AT_ONCE:
+                i = u(x.s)
+                new = write(m, i, lane, own, trace(0.0, 0.0, 1.0, weigh(x)))
+                new = settled_weight(m, x, i, lane, new)
+                m.w[i, lane] = new
+                return new if x.stays else after
+            m.own[lane] = own
+            return after
 
         @part
-        def lost(m, i):
-            """1 where a weight of the first lane has diverged, otherwise 0."""
-            learns = m.held[K] if AVERAGES else m.w[K]
-            return 0 if not CHECKED or abs(learns[i, 0]) <= LIMIT else 1
+        def look(m, i):
+            """Look whether a weight of the first lane has diverged."""
+            if CHECKED:
+                check(m, abs((m.held if AVERAGES else m.w)[i, 0]) <= LIMIT)
 
         @part
         def write_lanes(m, i, E):
             for lane in range(lanes(m)):
-                write(m, i, u(lane), m.own[K, u(lane)], E)
-            check(m, lost(m, i))
+                write(m, i, u(lane), m.own[u(lane)], E)
+            look(m, i)
 
         @part
         def move_weights(m, x):
             """Move all weights that the trace reaches, in all lanes."""
             if TRACED and LISTED:
-                live, E = m.live[K][x.stream], m.E[K][x.stream]
+                live, E = m.live[x.stream], m.E[x.stream]
                 for k in range(live[u(2 * size(m))]):
                     write_lanes(m, u(live[u(k)]), E[u(live[u(k)])])
             elif TRACED and COINS:
                 for i in range(size(m)):
-                    if m.E[K][x.stream, u(i)] != 0.0:
-                        write_lanes(m, u(i), m.E[K][x.stream, u(i)])
+                    if m.E[x.stream, u(i)] != 0.0:
+                        write_lanes(m, u(i), m.E[x.stream, u(i)])
             elif TRACED:
                 for lane in range(lanes(m)):
                     for i in range(size(m)):
-                        write(m, u(i), u(lane), m.own[K, u(lane)], m.E[K][x.stream, u(i)])
-                        check(m, lost(m, u(i)))
+                        write(m, u(i), u(lane), m.own[u(lane)], m.E[x.stream, u(i)])
+                        look(m, u(i))
             else:
                 first, last = active(m, x.s)
                 for j in range(first, last):
@@ -504,61 +519,106 @@ class NodeCode:
                     write_lanes(m, i, trace(0.0, 0.0, phi, weigh(x)))
 
         @part
-        def move(m, x):
+        def settle(m, x):
+            """Averaged: move the means of the weights of the state being left."""
             first, last = active(m, x.s)
+            for j in range(first, last):
+                i, phi = entry(m, x.s, j)
+                if phi != 0.0:
+                    for lane in range(lanes(m)):
+                        held = m.held[i, u(lane)]
+                        m.w[i, u(lane)] = settled_weight(m, x, i, u(lane), held)
+
+        @part
+        def move(m, x):
             if LEARNS and AT_ONCE:
-                check(m, lost(m, u(x.s)))
+                look(m, u(x.s))
             elif LEARNS:
                 move_weights(m, x)
                 if AVERAGES:
-                    for j in range(first, last):
-                        i, phi = entry(m, x.s, j)
-                        if phi != 0.0:
-                            for lane in range(lanes(m)):
-                                held = m.held[K][i, u(lane)]
-                                m.w[K][i, u(lane)] = settled_weight(m, x, i, u(lane), held)
-            if LEARNS:
+                    settle(m, x)
+            if LEARNS and STEPS:
                 note_step(m, x)
-            finish(m, x)
+            if FRESH:
+                unspread(m, x)
 
-        self.say, self.move, self.begin, self.clear = say, move, traces.begin, traces.clear
-        self.features, self.steps, self.traces = f, steps, traces
+        moves = (LEARNS and not AT_ONCE) or CHECKED or STEPS or FRESH
+        self.begin = begin if FRESH or COUNTS or TRACED else None
+        self.move, self.clear = move if moves else None, clear if TRACED else None
+        self.predicted, self.learned, self.pull, self.expect = predicted, learned, pull, expect
 
 
-def in_a_lane(nodes: list[Any]) -> Any:
-    """Figure 1: the nodes of a lane, one after another; each hears what those before it say."""
-    say, MORE = nodes[0].say, len(nodes) > 1
-    others: Any = in_a_lane(nodes[1:]) if MORE else None
+class NodeCode:
+    """Inlined functions of a node: what it is fed with, and what it says in a lane."""
 
-    @part
-    def network(m, x, lane, said):
-        reading = say(m, x, lane, said)
-        if MORE:
-            others(m, x, lane, said + (reading,))  # noqa: RUF005 (compiled)
+    def __init__(self, specs: tuple[Spec, ...], K: int, weights: Any) -> None:
+        spec, node = specs[K], NODES[specs[K].code]
+        weigh_begin, predicted, learned = weights.begin, weights.predicted, weights.learned
+        pull, expect = weights.pull, weights.expect
+        LEARNS, COINS, CHECKED = spec.learns, spec.coins, spec.checked
+        AVERAGES, REREAD = averages(spec.kind), is_reread(specs, K) and not spec.local
+        SCALED = not (counts_visits(spec.kind) or depends_on_errors(spec.kind))
+        VALUE, MEAN, VARIANCE, THIRD = (heard(specs, K, place) for place in range(4))
+        reward, discount = part(node.reward), part(node.discount)
 
-    return network
+        @part
+        def begin(m, x):
+            weigh_begin(m, x, discount(x.t))
+
+        @part
+        def say(m, x, lane, said):
+            """The TD node: predictions, reward, TD error, and what follows from it in a lane."""
+            c, at = discount(x.t), u(lane)
+            now, after = predicted(m, x, at)
+            fed = reward(x.t, Readings(said[VALUE], said[MEAN], said[VARIANCE], said[THIRD]))
+            error = td_error(fed, c, after, now)
+            updated = after
+            if CHECKED:
+                m.error[at] = error
+            if LEARNS:
+                own = error
+                if AVERAGES:  # predicts from the means, learns in the weights
+                    old, new = learned(m, x, at)
+                    own = td_error(fed, c, new, old)
+                if COINS:
+                    own = x.coins[at] * own
+                if SCALED:
+                    own = m.p[at] * own
+                updated = pull(m, x, at, own, after)
+                if REREAD:
+                    updated = expect(m, x, at)
+            return Reading(now, after, error, updated)
+
+        self.begin, self.say = begin if weigh_begin is not None else None, say
 
 
 def learning(specs: tuple[Spec, ...]) -> tuple[Any, Any]:
     """Inlined functions: all lanes of a block learn from a transition; all traces are cleared."""
-    from retvar.td.lazy import LazyCode
-
-    lazy = [spec.trace == LAZY and spec.learns for spec in specs]
-    nodes: list[Any] = [(LazyCode if x else NodeCode)(specs, k) for k, x in enumerate(lazy)]
-    ALONE, COMMON = specs[-1].alone, specs[0].common
-    begin, move, clear = (
-        in_turn([getattr(node, what) for node in nodes]) for what in ("begin", "move", "clear")
-    )
-    value, say = nodes[0].say, in_a_lane(nodes[1:] if COMMON else nodes)
+    weights = [weights_of(spec.shared) for spec in specs]
+    nodes = [NodeCode(specs, K, each) for K, each in enumerate(weights)]
+    begin, move = in_turn([x.begin for x in nodes], True), in_turn([x.move for x in weights], True)
+    ALONE, COMMON, value = specs[-1].alone, specs[0].common, nodes[0].say
+    names = {f"say{K}": node.say for K, node in enumerate(nodes)}
+    calls = (f"said = said + (say{K}(m[{K}], x, lane, said),)" for K in range(COMMON, len(specs)))
+    exec(f"def network(m, x, lane, said): {'; '.join(calls)}", names)
+    say = part(names["network"])  # Figure 1: each node hears what those before it say
 
     @part
     def learn(m, x):
         begin(m, x)
         said: Any = NOTHING
         if COMMON:
-            said = NOTHING + (value(m, x, 0, NOTHING),)  # noqa: RUF005 (compiled)
-        for lane in range(1 if ALONE else m.p.shape[1]):
+            said = NOTHING + (value(m[0], x, 0, NOTHING),)  # noqa: RUF005 (compiled)
+        for lane in range(1 if ALONE else m[0].p.size):
             say(m, x, lane, said)
         move(m, x)
 
-    return learn, clear
+    return learn, in_turn([each.clear for each in weights], True)
+
+
+@functools.cache
+def weights_of(spec: Spec) -> Any:
+    """The functions of the weights of a node."""
+    from retvar.td.lazy import LazyCode
+
+    return (LazyCode if spec.trace == LAZY else WeightCode)(spec)
