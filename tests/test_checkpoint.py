@@ -120,7 +120,7 @@ def test_however_it_is_fed_copied_and_saved_an_estimator_has_the_same_bits(
             assert same(other, whole), (base, k, cut)
         before = whole.weights
         whole.reset_traces()
-        assert not any(np.any(E) for E in whole._memory.block.E if E is not None)
+        assert not any(np.any(m.E) for m in whole._memory.block if m.E is not None)
         for name, wanted in before.items():
             assert_allclose(whole.weights[name], wanted, rtol=1e-12, atol=1e-12)
 
