@@ -86,7 +86,8 @@ def stored(estimator, lanes: int | None = None) -> list[bytes]:
     found = [] if lanes == 1 else [m.draws]
     for node in m.block:
         by_lane = [x if x is None else x[..., :lanes] for x in map(node._asdict().get, wide)]
-        rest = node.E, node.visits, node.used, node.scales, node.last, node.p[:1], node.error[:1]
+        own = node.used[:, :1], node.p[:1], node.error[:1]
+        rest = *own, node.E, node.visits, node.scales, node.last
         found += [*by_lane, *rest]
     return [b"" if x is None else np.ascontiguousarray(x).tobytes() for x in found]
 
