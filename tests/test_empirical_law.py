@@ -237,6 +237,7 @@ def test_of_costs_the_largest_are_the_worst():
     for name, paid in costs.tails.items():
         assert paid.estimate == pytest.approx(-losses.tails[name].estimate, abs=0.03)
     assert costs.tails["CVaR 5%"].estimate > costs.mean.estimate
+    assert (costs.cvar(), losses.cvar()) == (costs.tails["CVaR 5%"], losses.tails["CVaR 5%"])
 
 
 def test_a_law_from_data_is_drawn_as_the_exact_one_with_its_intervals():

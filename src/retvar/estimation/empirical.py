@@ -136,8 +136,9 @@ class LawEstimate(Answers):
         low, high, events, jumps = self._quantile(share)
         return self._interval(self.law.quantile(share).middle, low, high, events * ~jumps)
 
-    def cvar(self, share: float = SHARE, tail: str = "lower") -> Interval:
-        """Mean of the worst `share` of returns; with ``tail="upper"`` of the best."""
+    def cvar(self, share: float = SHARE, tail: str | None = None) -> Interval:
+        """Mean of the worst `share`: of the lowest returns, or highest costs; or of this tail."""
+        tail = self.worst_and_best[0] if tail is None else tail
         found, z, psi = self.law.cvar(share, tail), self._points, self._draws
         if tail == "lower":
             drawn = np.max(z - psi / share, axis=2)

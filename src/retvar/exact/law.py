@@ -92,10 +92,14 @@ class Answers(Shown):
 
     @property
     def tails(self) -> dict[str, Any]:
-        """The mean of the worst 5% of returns, and of the best; of costs the largest are worst."""
-        worst, best = ("upper", "lower") if self.costs else ("lower", "upper")
+        """The mean of the worst 5% of returns, and of the best."""
         names = f"CVaR {SHARE:.0%}", f"best {SHARE:.0%}"
-        return {name: self.cvar(tail=x) for name, x in zip(names, (worst, best), strict=True)}
+        return {name: self.cvar(tail=x) for name, x in zip(names, self.worst_and_best, strict=True)}
+
+    @property
+    def worst_and_best(self) -> tuple[str, str]:
+        """The tail of the worst returns, and of the best; of costs the largest are worst."""
+        return ("upper", "lower") if self.costs else ("lower", "upper")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: each answer as a list."""

@@ -210,7 +210,7 @@ def law(found: Answers) -> Figure:
     limits = float(panel.lines[0].x[0]), float(panel.lines[0].x[-1])
     figure = panels([panel], XAxis("return", limits), (1, 5.2, 3.2))
     ax = figure.axes[0]
-    worst = found.law.cvar(tail="upper" if found.costs else "lower").middle
+    worst = found.law.cvar(tail=found.worst_and_best[0]).middle
     for x, name in ((worst, "CVaR 5%"), (found.law.mean, "mean")):
         ax.axvline(x, **style.TRUTH)
         text = minus(f"{name} {number(x)}")
