@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from retvar.experience.moves import Chunk, Moves, selected
-from retvar.experience.stream import Counts, Experience
-from retvar.experience.suspicions import NO_NEXT_ACTION
+from retvar.experience.stream import NO_NEXT_ACTION, Counts, Experience
 from retvar.experience.target_policy import plain
 from retvar.support.errors import InputError
 

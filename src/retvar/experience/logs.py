@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, selected
-from retvar.experience.roles import MOST_STATES, Roles, find_roles, role_of
-from retvar.experience.stream import ABOUT, Counts, Experience
-from retvar.experience.suspicions import DUPLICATE, MISMATCH, NO_NEXT, first_doubts
+from retvar.experience.roles import MOST_STATES, Roles, find_roles, first_doubts, role_of
+from retvar.experience.stream import ABOUT, DUPLICATE, MISMATCH, NO_NEXT, Counts, Experience
 from retvar.experience.tables import Reading, Table, open_table, paths_of, torn_lines
 from retvar.experience.target_policy import TargetPolicy, compared, plain
 from retvar.support import arguments
@@ -500,7 +499,6 @@ def from_table(
     reading = Reading(encoding, decimal, thousands, flag("day_first", day_first))
     work = Workspace(memory)
     grows = source if isinstance(source, Growing) else None
-    seen = grows.sizes() if grows else {}
     table = open_table(grows.complete(work) if grows else source, work, reading)
     roles, policy = find_roles(table, given, target_policy is not None), None
     if target_policy is not None:
@@ -512,7 +510,7 @@ def from_table(
     found.rewards = (roles.reward, *roles.others) if roles.others else ()
     found.counts.suspicions = first_doubts(table, roles)
     if grows:
-        found.grown = partial(grows.grown, seen, given)
+        found.grown = partial(grows.grown, given)
     elif table.files:
         files = [str(Path(each).resolve()) for each in table.files]
         found.pieces = lambda: [Piece(file, memory, reading, settings) for file in files]
@@ -569,26 +567,26 @@ class Growing:
     def __post_init__(self) -> None:
         self.every = arguments.seconds("every", self.every)
 
-    def sizes(self) -> dict[Path, int]:
-        """The files that are there now, and their sizes, which differ where something was added."""
+    def _sizes(self) -> dict[Path, int]:
         return {path: path.stat().st_size for path in paths_of(self.source)}
 
     def complete(self, work: Workspace) -> list[Path]:
-        """The files; of one CSV file, a copy of its complete lines."""
-        paths = list(self.sizes())
-        if len(paths) > 1 or not paths[0].name.lower().endswith(".csv"):
-            return paths
-        copy = Path(work.folder) / paths[0].name
-        with paths[0].open("rb") as old, copy.open("wb") as new:
+        """The files that are there now; of one CSV file, a copy of its complete lines."""
+        self._seen = self._sizes()
+        first, *others = self._seen
+        if others or not first.name.lower().endswith(".csv"):
+            return [first, *others]
+        copy = Path(work.folder) / first.name
+        with first.open("rb") as old, copy.open("wb") as new:
             new.writelines(line for line in old if line.endswith(b"\n"))
         return [copy]
 
-    def grown(self, seen: dict[Path, int], given: dict[str, Any]) -> Experience | None:
-        """Wait until the log has grown, and read all of it; None where it has ended."""
+    def grown(self, given: dict[str, Any]) -> Experience | None:
+        """Wait until a size has changed, and read all of it; None where it has ended."""
         while self.wait is None or self.wait():
             if self.wait is None:
                 clock.sleep(self.every)
-            if self.sizes() != seen:
+            if self._sizes() != self._seen:
                 return from_table(self, **given)
         return None
 

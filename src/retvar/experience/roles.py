@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD
+from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, quoted
 from retvar.experience.tables import NUMBERS, Table
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -15,6 +16,14 @@ from retvar.support.format import listed, literal
 
 log = logging.getLogger("retvar")
 MOST_STATES = 10_000_000
+IDS = re.compile(
+    r"(^|_)(?i:patient|user|device|entity|subject|customer|client|person|agent|unit|machine|vehicle|"
+    r"session|trajectory|traj|stay|case|player|env|environment|episode|stream|id|ids|uuid|key)$"
+    r"|[a-z]I[dD]$"
+)
+CLOCKS = re.compile(r"(time|timestamp|time_?step|step|t|ts)$", re.IGNORECASE)  # of numbers
+DATES = re.compile(r"(?!.*(birth|due|dob)).*(time|timestamp|date|when)$", re.IGNORECASE)
+OFTEN, LEAST = 0.01, 3  # share, and number, of rows from which on ids alternate, or times go back
 
 
 class Role(NamedTuple):
@@ -214,3 +223,61 @@ def _seen(table: Table, name: str) -> str:
     if facts.fractions:
         return "fraction"
     return "code" if facts.codes or facts.least < 0 or facts.most >= MOST_STATES else "whole"
+
+
+# ------------------------------------------------------------------ doubts
+
+
+def first_doubts(table: Table, roles: Roles) -> list[str]:
+    """Warnings about the first rows: ids that alternate, or times that go back."""
+    free = [name for name in table.types if name not in roles.used and table.kind(name) != "nested"]
+    if not roles.entity:
+        ids = [*filter(IDS.search, free), *([roles.episode] if roles.episode else [])]
+        mixed = [repr(name) for name in ids if _alternates(table, roles, name)]
+        if mixed:
+            others = f" (or one of {listed(mixed[1:])})" if mixed[1:] else ""
+            return [f"column {mixed[0]} alternates, so that rows of several may be mixed: name "
+                    f"entity={mixed[0]}{others}"]  # fmt: skip
+    if not roles.time:
+        for name in free:
+            if _goes_back(table, roles, name):
+                return [f"column {name!r} goes back between rows that follow one another, so that "
+                        f"they may be out of order: name time={name!r}"]  # fmt: skip
+    return []
+
+
+def _alternates(table: Table, roles: Roles, name: str) -> bool:
+    """Whether ids come back after others, in the middle of episodes; counters may start anew."""
+    facts, sql = table.facts(name), table.sql(name)
+    if facts.numbers == facts.rows:
+        return _often(table, roles, sql.number, "x <> before AND again AND x <> least")
+    return bool(facts.present) and _often(table, roles, f"hash({sql.id})", "x <> before AND again")
+
+
+def _goes_back(table: Table, roles: Roles, name: str) -> bool:
+    """Whether a time falls from a row to the next of the same entity and episode."""
+    kind, facts = table.kind(name), table.facts(name)
+    dates = kind == "time" or (kind == "text" and not facts.numbers)
+    if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
+        return False  # numbers may be a duration
+    value = table.sql(name, dates).time
+    if table.work.one(f"SELECT count(*) > count({value}) FROM retvar_first"):
+        return False
+    keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each) or "0"
+    return _often(table, roles, value, "x < before" + " AND x <> least" * (not dates), keys)
+
+
+def _often(table: Table, roles: Roles, value: str, where: str, keys: str = "0") -> bool:
+    """Whether a condition holds in many rows that follow one that is no end."""
+    flags = (table.sql(name).flag for name in (roles.terminated, roles.truncated) if name)
+    ended = " OR ".join(f"coalesce({flag}, false)" for flag in flags) or "false"
+    return bool(
+        table.work.one(
+            f"""SELECT count(*) FILTER ({where} AND NOT over)
+            >= greatest({LEAST}, {OFTEN} * count(*)) FROM (
+            SELECT x, lag(x) OVER w AS before, lag(ended) OVER w AS over, min(x) OVER () AS least,
+            row_number() OVER (PARTITION BY x ORDER BY n) > 1 AS again
+            FROM (SELECT {value} AS x, {ended} AS ended, hash({keys}) AS entity, rowid AS n
+                  FROM retvar_first) WINDOW w AS (PARTITION BY entity ORDER BY n))"""
+        )
+    )

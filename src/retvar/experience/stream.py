@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.experience.moves import Chunk, Moves
-from retvar.experience.suspicions import DUPLICATE, doubts, remedy
+from retvar.experience.target_policy import never_taken
 from retvar.online import Transition
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -27,6 +27,12 @@ __all__ = ["Chunk", "Counts", "Experience"]
 Array = NDArray[np.float64]
 Source = Callable[["Counts"], Iterable[Chunk]]
 MOST = 0.5  # share of rows whose loss is an error
+MISMATCH = "next state is not the state of the next row"
+NO_NEXT = "no next state"
+NO_NEXT_ACTION = "no next action"
+DUPLICATE = "duplicate row"
+MANY = 0.05  # share of rows whose loss is warned of
+MANY_REWARDS = 0.01  # share of rewards whose loss is warned of
 ABOUT = ("states", "labels", "names", "low", "high", "grid", "cells", "policy")  # in files
 
 
@@ -131,6 +137,49 @@ class Counts:
         self.largest_ratio = max(ratios, default=1.0)
         self.policy = self.policy or other.policy
 
+    def doubts(self, rewards: str = "rewards") -> list[str]:
+        """Warnings about what was counted in a log of rewards, or of costs."""
+        rows, lost, missing = count(self.rows, "row"), self.lost, self.missing_rewards.total()
+        broken = self.unmarked_ends[MISMATCH]
+        kept = "left out" if self.rejected[DUPLICATE] else "kept"
+        found = [
+            (lost > MANY * self.rows,
+             f"{lost:,} of {rows} {'is' if lost == 1 else 'are'} left out "
+             f"({reasons(+self.rejected)}): {self.remedy}"),
+            (0 < missing >= MANY_REWARDS * self.rows,
+             f"{rewards} are missing in {missing:,} of {rows} ({self.where_missing}), and rarely "
+             "at random: values there and before are biased"),
+            (broken > MANY * max(self.transitions, 1),
+             f"after {broken:,} of {count(self.transitions, 'row')} the next row does not go on in "
+             f"the next state: {self._order_remedy}"),
+            (self.ties > MANY * self.rows and not self.suspicions,
+             f"{count(self.ties, 'row')} of {self.rows:,} have the time of the row before, so that "
+             "their order is that of the log: name a finer column time="),
+            (self.duplicates > 0,
+             f"{count(self.duplicates, 'duplicate row')}, {kept}: export the log anew"),
+        ]  # fmt: skip
+        coverage = never_taken(self.policy, self.taken, self.largest_ratio)
+        return [*self.suspicions, *(text for holds, text in found if holds), *coverage]
+
+    @property
+    def remedy(self) -> str:
+        """What to do about the most common reason of rows left out."""
+        if self.suspicions:
+            return self.suspicions[0]
+        commonest = max(self.rejected, key=lambda reason: self.rejected[reason], default="")
+        return {
+            NO_NEXT: f"{self._order_remedy}; or name the column next_state=",
+            NO_NEXT_ACTION: "estimate without actions, which need the row that follows, to use all",
+        }.get(commonest, "correct these rows")
+
+    @property
+    def _order_remedy(self) -> str:
+        """What to do where rows do not follow one another."""
+        roles = [f"{role}=" for role in ("entity", "time", "episode") if role not in self.named]
+        if not roles:
+            return "check the columns entity=, time= and episode="
+        return f"rows may be of several entities, or out of order; name {' or '.join(roles)}"
+
 
 @dataclass(eq=False)
 class Experience(Shown):
@@ -209,7 +258,7 @@ class Experience(Shown):
                 progress(found.transitions)
             refused = self.is_log and not self.force and found.transitions
             if refused and found.lost > MOST * found.rows:
-                why = f"{reasons(+found.rejected)}; {remedy(found)}; force=True uses the rest"
+                why = f"{reasons(+found.rejected)}; {found.remedy}; force=True uses the rest"
                 raise InputError("rows", f"{found.lost:,} of {found.rows:,} left out", why)
         return self._table
 
@@ -230,8 +279,7 @@ class Experience(Shown):
     @property
     def warnings(self) -> list[str]:
         """Signs that a log was not read as it was meant, as far as it has been read."""
-        rewards = "costs" if self.cost else "rewards"
-        return doubts(self.counts, rewards) if self.is_log else []
+        return self.counts.doubts("costs" if self.cost else "rewards") if self.is_log else []
 
     @property
     def understood(self) -> str:
