@@ -91,8 +91,6 @@ def _by_state(found: Any) -> xarray.Dataset:
     import xarray  # slow to import
 
     made = xarray.Dataset({name: ("state", x) for name, x in data.items()}, coords)
-    if e.label_names:
-        made.attrs["label_names"] = "; ".join(e.label_names)
     if e.grid is not None:
         made.attrs["grid_rows"], made.attrs["grid_columns"] = e.grid
         made.attrs |= {"cells": e.cells} if e.cells else {}

@@ -67,7 +67,7 @@ def by_action(experience: Experience) -> Experience:
 
     found = replace(
         experience, source=source, with_actions=None, pairs=True, states=None, fixed_states=False,
-        grid=None, cells="", pieces=None, label_names=(), state_names=None,
+        grid=None, cells="", pieces=None, state_names=None,
         labels=[] if experience.width is None else None,
     )  # fmt: skip
     if experience.width is not None:

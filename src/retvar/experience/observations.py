@@ -28,7 +28,6 @@ NAMES: dict[str, tuple[str, ...]] = {  # of the numbers of an observation
     "CartPole": ("position", "velocity", "angle", "spin"),
     "Pendulum": ("cos angle", "sin angle", "spin"),
 }
-BLACKJACK = ("player's sum", "dealer's card", "usable ace")  # parts of a state
 PLACES = "RGYB"  # of Taxi: red, green, yellow and blue
 
 
@@ -164,16 +163,13 @@ def environment_names(name: str, env: Any, reader: ObservationReader) -> dict[st
     found: dict[str, Any] = {}
     if reader.states is not None and len(shape) == 2 and shape[0] * shape[1] == reader.states:
         found = {"grid": (int(shape[0]), int(shape[1])), "cells": _letters(env)}
-    if kind == "Blackjack" and reader.labels is not None:
-        found["label_names"] = BLACKJACK
     if kind == "Taxi" and hasattr(env, "decode"):
         found["state_names"] = [
             f"row {row}, col {column}, {(*PLACES, 'taxi')[passenger]} to {PLACES[destination]}"
             for row, column, passenger, destination in map(env.decode, range(reader.states or 0))
         ]
-    if reader.width is not None:
-        known = NAMES.get(kind, ())
-        found["names"] = list(known) if len(known) == reader.width else None
+    if len(NAMES.get(kind, ())) == reader.width:
+        found["names"] = list(NAMES[kind])
     return found
 
 

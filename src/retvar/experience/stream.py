@@ -207,7 +207,6 @@ class Experience(Shown):
     high: Array | None = None
     names: list[str] | None = None  #: of the numbers of an observation
     labels: list[Any] | None = None  #: of the states; may grow while reading
-    label_names: tuple[str, ...] = ()  #: of the parts of labels that are tuples
     state_names: list[str] | None = None  #: of states that are numbers, for tables and figures
     grid: tuple[int, int] | None = None  #: rows and columns, where states lie on a map
     cells: str = ""  #: a letter for each state, to print on the map
