@@ -79,7 +79,7 @@ unit: $(DEV)
 
 # For work in progress: what most mistakes break.
 quick: lint
-	$(PYTEST) -x tests/test_rules.py tests/test_solve.py tests/test_mdp.py tests/test_fixed_points.py tests/test_heart.py -k "not (engine or gpu)"
+	$(PYTEST) -x tests/test_rules.py tests/test_solve.py tests/test_mdp.py tests/test_fixed_points.py tests/test_heart.py -k "not (engine or sweeps or gpu)"
 
 # All cases, fresh seeds, deep critics, the lab in a browser, and the classic bugs of TD code.
 nightly: $(DEV)

@@ -33,19 +33,14 @@ def pytest_runtest_makereport():
 
 # ------------------------------------------------------------------------ plain Python
 
-PLAIN = (
-    "test_bootstrap",
-    "test_checkpoint",
-    "test_contract",
-    "test_digests",
-    "test_engine",
-    "test_features",
-    "test_gpu",
-    "test_lazy_traces",
-    "test_learned_moments",
-    "test_online",
-    "test_refusals",
-)
+PLAIN = {  # modules, in groups that take about as long
+    "engine": ("engine", "learned_moments", "features"),
+    "online": ("bootstrap", "lazy_traces", "checkpoint", "online"),
+    "numbers": ("digests", "contract", "refusals"),
+    "sweeps": ("sweep", "collecting", "simulate"),
+    "gpu": ("gpu",),
+}
+MODULES = {f"test_{name}" for names in PLAIN.values() for name in names}
 
 
 def compiling() -> bool:
@@ -56,7 +51,7 @@ def compiling() -> bool:
 def belongs(item) -> bool:
     """Whether a test runs here: in PLAIN those marked `compiled`, or all others."""
     marked = item.get_closest_marker("compiled") is not None
-    return item.path.stem not in PLAIN or marked == compiling()
+    return item.path.stem not in MODULES or marked == compiling()
 
 
 @pytest.hookimpl(trylast=True)

@@ -177,13 +177,13 @@ def averaged_traces() -> Case:
 
 
 def features() -> Case:
-    """Two methods with traces, more than FEW features, and λ of their own."""
+    """Traces, more than FEW features, and λ of their own."""
     tables = {"features": MANY[:4], "value_features": VALUE_FEATURES}
     learners = []
     for alpha, lam in ((0.5, None), (0.05, 0.5)):
         learners += rv.grid(
-            rv.Direct, rv.VTD, alpha=rv.AlphaBound(alpha), lam=lam, alpha_bar=[0.01, 0.02],
-            kappa=0.5, kappa_bar=0.7, value=START[:2], estimand="off_policy_return",
+            rv.Direct, alpha=rv.AlphaBound(alpha), lam=lam, alpha_bar=[0.01, 0.02], kappa=0.5,
+            kappa_bar=0.7, value=START[:2], estimand="off_policy_return",
         )  # fmt: skip
     record = {**EVERYTHING, "at": [0, 1, 5, 24], "change": True, "step_sizes": True}
     return Case(domain(), learners, {"episodes": 24}, 2, 5, OFF, tables, record)
@@ -241,7 +241,9 @@ FIXED_CASES: dict[str, Callable[[], Case]] = {
         few_features, frozen_features, plain, wild,
     )
 }  # fmt: skip
-COMPILED = ("shared", "frozen", "features", "plain", "wild")  # the others: not
+COMPILED = (
+    "shared", "ratios", "weighted_return", "episodes", "frozen", "features", "plain", "wild"
+)  # fmt: skip
 
 
 def faded() -> Case:

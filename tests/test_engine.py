@@ -54,13 +54,13 @@ def test_a_long_run_ends_as_the_online_learner_does():
 
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
-@examples(200, 1_000)
+@examples(100, 1_000)
 @given(cases.cases(), st.sampled_from([0, block.FEW]))
 def test_any_simulation_is_the_online_learner_fed_the_replayed_stream(batch, case, few):
     """In plain Python, so that every kind of learner can be tried; with 0 all weights are listed.
 
     Methods, estimands, policies, rules, features, traces, initial values, γ and λ of one's own,
-    steps and episodes, records; learners that diverge. 200 simulations, 10,000 in `make nightly`.
+    steps and episodes, records; learners that diverge. 100 simulations, 10,000 in `make nightly`.
     """
     with mock.patch.object(block, "FEW", few):
         cases.check(case)
@@ -127,10 +127,10 @@ def test_more_lanes_than_a_block_has():
 
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", BATCHES)
-@examples(30, 200)
+@examples(20, 200)
 @given(cases.cases(longest=20), st.data())
 def test_order_other_learners_threads_and_batches_do_not_matter(batch, case, data):
-    """30 simulations, 2,000 in `make nightly`. Statistics over runs are NumPy's over the runs."""
+    """20 simulations, 2,000 in `make nightly`. Statistics over runs are NumPy's over the runs."""
     cases.check_invariance(case, data.draw)
 
 
@@ -145,13 +145,9 @@ def test_a_lane_that_diverges_leaves_the_others_alone(name):
     if name == "wild":  # without them it can be proved that none diverges: another kernel
         mad = [1, 3]
         calm = replace(case, learners=[case.learners[k] for k in (0, 2, 4)])
-    else:
-        calm, mad = case, [0, 5]  # one of each method on the first value node
-        learners = list(case.learners)
-        for method, at in ((rv.Direct, 0), (rv.VTD, 5)):
-            same = next(d for d in case.learners if isinstance(d, method))
-            learners.insert(at, same.replace(alpha_bar=1e40))
-        case = replace(case, learners=learners)
+    else:  # one more on the first value node
+        calm, mad, first = case, [0], case.learners[0]
+        case = replace(case, learners=[first.replace(alpha_bar=1e40), *case.learners])
     whole, alone = case.simulate(), calm.simulate()
     others = [k for k in range(len(case.learners)) if k not in mad]
     assert digest(whole.isel(learner=others)) == digest(alone)

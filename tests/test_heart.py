@@ -17,11 +17,12 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(not compiling(), reason="this is plain Python already")
-@pytest.mark.parametrize("module", PLAIN)
-def test_in_plain_python(module):
+@pytest.mark.parametrize("group", PLAIN)
+def test_in_plain_python(group):
     words = f"-m pytest -q -n {2 * SOAK} -p no:cacheprovider -W ignore::RuntimeWarning"
-    command = [sys.executable, *words.split(), f"tests/{module}.py"]
-    simulator = {"NUMBA_ENABLE_CUDASIM": "1"} if module == "test_gpu" else {}
+    modules = [f"tests/test_{name}.py" for name in PLAIN[group]]
+    command = [sys.executable, *words.split(), *modules]
+    simulator = {"NUMBA_ENABLE_CUDASIM": "1"} if group == "gpu" else {}
     plain = {"NUMBA_DISABLE_JIT": "1", **simulator}
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **plain}, capture_output=True, text=True, check=False

@@ -317,7 +317,7 @@ import signal, numpy as np, retvar as rv
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
 n, t = 3_000_000, np.arange(3_000_000)
 columns = {"state": t % 5, "reward": t % 7 / 3.0, "next_state": (t + 1) % 5}
-learner = rv.Direct(alpha=0.1, gamma=0.9, lam=0.9, kappa=0.9)
+learner = rv.Direct(alpha=rv.Averaged(), gamma=0.9, lam=0.9, kappa=0.9, kappa_bar=0.9)
 estimator, same_rows = (learner.online(states=5, bootstrap_samples=500) for _ in range(2))
 for each in (estimator, same_rows):  # compiled beforehand
     each.update_many({name: column[:5] for name, column in columns.items()})

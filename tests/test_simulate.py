@@ -65,20 +65,25 @@ TABLE = {  # mdp, settings, length, policies; value, second moment, VTD, direct 
 
 
 def table_1(name, runs):
-    """Sums over states of the mean absolute changes [figure, run]."""
+    """Sums over states of the mean absolute changes [figure, run].
+
+    Beside two other learners, in the shapes of the fixed cases.
+    """
     mdp, settings, length, policies, _ = TABLE[name]
     learners = {"direct": rv.Direct(**settings), "vtd": rv.VTD(**settings)}
     if "value" in settings:  # all estimates start at 0, the second moment too: V = 0 − J²
         learners["vtd"] = rv.VTD(**settings, initial_variance=-(settings["value"] ** 2))
+    others = {f"other {k}": d.replace(alpha_bar=0.1) for k, d in learners.items()}
     record = rv.Record(points=1, change=True)
     data = rv.simulate(
-        mdp, learners, **length, **policies, runs=runs, seed=0, record=record, keep="runs"
+        mdp, learners | others, **length, **policies, runs=runs, seed=0, record=record, keep="runs"
     )
     vtd, direct = (data.sel(learner=name) for name in ("vtd", "direct"))
     found = [vtd.value_change, vtd.second_moment_change, vtd.variance_change]
     return np.array([x.sum("state") for x in [*found, direct.variance_change]])
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", TABLE)
 def test_table_1_comes_out_with_thirty_runs(name):
     """|measured − printed| ≤ 4√2 s.e. + ½ unit of the last printed digit; 0 is exactly 0.
@@ -168,6 +173,7 @@ def initial_values(start, runs=2_000, seed=None):
     return data.value.values[:, :, 0]
 
 
+@pytest.mark.compiled
 def test_noisy_values_are_the_centre_plus_an_error_of_the_size_given():
     """Uniform in ±½, and normal with 0.2: distributions to Massart's bound for 10⁻⁷.
 
@@ -187,6 +193,7 @@ def test_noisy_values_are_the_centre_plus_an_error_of_the_size_given():
     assert_allclose(both, sum(parts), atol=1e-14)
 
 
+@pytest.mark.compiled
 def test_noise_is_the_same_for_all_learners_and_its_own_in_each_run():
     """Up to its size, and for any number of runs."""
     starts = [rv.Noisy(0.0, uniform=1.0), rv.Noisy(0.0, uniform=0.25)]
@@ -270,6 +277,7 @@ def test_moments_have_the_requested_spacing():
 # ------------------------------------------------------------------------ long runs, and their end
 
 
+@pytest.mark.compiled
 def test_progress_rises_to_one():
     """More threads than cores, so that runs do not finish in their order."""
     shares = []
@@ -291,6 +299,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.compiled
 def test_memory_does_not_grow_with_the_runs():
     """10 runs, then 2,000 with 100 points, then 200,000: less than 100 MB more (ru_maxrss)."""
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, check=True)
