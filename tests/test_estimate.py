@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 import retvar as rv
 from retvar import check
-from retvar.estimation.episodes import EpisodeLog
+from retvar.estimation.episodes import complete
 from retvar.estimation.returns import Returns
 from retvar.experience import Experience, from_gymnasium, from_table
 from retvar.support.errors import InputError, SourceError
@@ -80,8 +80,9 @@ def plain_returns(rows, value=value):
 def collected(rows, most=10_000):
     """`Returns` of these rows."""
     returns = Returns(rows["state"].shape[1], most)
-    log = EpisodeLog.of(rows | {"rho": rows["eta"]}, weighted=True)
-    returns.add(rows["key"], log, value(rows["next_state"]))
+    of_the_data = rv.Direct(alpha=0.0, estimand="off_policy_return")
+    complete_rows = complete(of_the_data, rows | {"rho": rows["eta"]})
+    returns.add(rows["key"], complete_rows, value(rows["next_state"]))
     return returns
 
 
@@ -112,10 +113,10 @@ def test_where_there_are_more_returns_those_kept_are_a_uniform_sample(most, time
     one, zero, found = np.ones(n), np.zeros(n, dtype=np.int64), Returns(1, most)
     number = np.arange(n, dtype=float)
     rows = {"state": number, "next_state": number, "reward": number, "gamma": one,
-            "terminated": zero == 0, "truncated": zero == 1}  # fmt: skip
+            "lam": one, "terminated": zero == 0, "truncated": zero == 1}  # fmt: skip
     for part in np.array_split(np.arange(n), 13):
         each = {name: column[part] for name, column in rows.items()}
-        found.add(zero[part], EpisodeLog.of(each))
+        found.add(zero[part], each)
     assert found.count == n
     stored = found.completed(value)
     assert stored.size == np.unique(stored).size == most
@@ -139,7 +140,7 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     returns = Returns(1, 200_000)
     follows = value[steps["next_state"]]
     ends = {"truncated": np.zeros(n, dtype=bool), "lam": np.full(n, lam)}
-    returns.add(steps["state"], EpisodeLog.of(steps | ends), follows)
+    returns.add(steps["state"], complete(rv.Direct(alpha=0.0), steps | ends), follows)
     observed = returns.completed(lambda rows: value[rows[:, 0].astype(int)])
     for s in range(12):
         mine = observed[returns.start[:, 0] == s]

@@ -334,7 +334,7 @@ def _answer(found: Estimate, text: str, source: str, args: dict[str, Any]) -> An
     why = (
         "they do not begin with an action" if found.experience.pairs
         else "γ is not one number" if args["gamma"] is None
-        else "they are of the return, λ = 1" if any(lam != 1.0 for lam in found.estimator.lams)
+        else "they are of the return, λ = 1" if found.data.attrs["lam"] != 1.0
         else ""
     )  # fmt: skip
     how = {

@@ -17,7 +17,6 @@ from scipy.stats import t as student
 
 from retvar.deep.modules import ROWS, Ensemble, SpreadModule
 from retvar.estimation.check import check
-from retvar.estimation.returns import OwnDiscounts
 from retvar.estimation.rollouts import observed, rollouts
 from retvar.experience.stream import Chunk, Experience
 from retvar.online.checkpoint import MALFORMED, read_tensors, write_tensors
@@ -118,7 +117,7 @@ class Calibration:
         )
 
 
-class Critic(OwnDiscounts):
+class Critic:
     """Value and spread of the return from any observation; see :func:`retvar.deep.fit`.
 
     Observations are rows of an array, or one alone; answers are NumPy arrays, or a number. They
@@ -265,7 +264,7 @@ class Critic(OwnDiscounts):
         for k, x in enumerate(tried):
             try:
                 sample = rollouts(
-                    env, policy, gamma=float(self.gammas[0]), start=observed(x), seed=seed + k,
+                    env, policy, gamma=self.description.gamma, start=observed(x), seed=seed + k,
                     episodes=episodes, truncated="as_end", deterministic=deterministic, **options,
                 )  # fmt: skip
             except InputError as error:

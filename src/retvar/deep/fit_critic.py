@@ -21,11 +21,10 @@ from retvar.deep.critic import About, Critic, Encoder, encoded
 from retvar.deep.fitting import Columns, Fitting, Record, Scales, Settings, usual_sweeps
 from retvar.deep.modules import ROWS
 from retvar.estimation.bases import Folds
-from retvar.estimation.episodes import EpisodeLog
+from retvar.estimation.episodes import EpisodeLog, refuse_discounts
 from retvar.estimation.estimate import Estimate
 from retvar.estimation.returns import Monitor
 from retvar.estimation.settings import make_learner, with_defaults
-from retvar.estimation.states import refuse_discounts
 from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.errors import InputError

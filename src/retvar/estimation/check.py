@@ -322,7 +322,7 @@ def check(found: Any, fresh: Experience) -> Check:
     """
     arguments.instance("fresh", fresh, Experience, "experience: rv.experience.from_…")
     estimator = getattr(found, "estimator", found)
-    if not all(hasattr(estimator, name) for name in ("predict", "gammas", "description")):
+    if not all(hasattr(estimator, name) for name in ("predict", "features", "description")):
         remedy = "must be an estimate, rv.estimate(…), or a critic, rv.deep.fit(…)"
         raise InputError("found", type(found).__name__, remedy)
     if estimator is found:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar.support.errors import InputError
 from retvar.td.jit import compiled
+
+if TYPE_CHECKING:
+    from retvar.td.learners import Learner
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -19,6 +23,45 @@ BLOCK = 65_536  # rows that are looked at together
 SEGMENTS = (5.0, 3.0)  # a segment is as long as its Σ(1 − γ) stays below this; or where they are
 FEW = 50  # fewer than these
 ROUNDING = 1e-10  # errors below this share of the largest value or return are none
+
+
+def complete(learner: Learner, chunk: Chunk) -> Chunk:
+    """All columns that estimates rest on; γ and λ are the chunk's, or else the learner's.
+
+    At an end γ and λ are 0 and the next state is the state. The ratios of the off-policy return are
+    factors of its rewards and discounts.
+    """
+    refuse_discounts(learner, chunk)
+    state, no = np.asarray(chunk["state"]), np.zeros(len(chunk["reward"]), bool)
+    rows = {name: np.asarray(chunk.get(name, no), bool) for name in ("terminated", "truncated")}
+    rows |= {name: np.asarray(chunk.get(name, ~no), float) for name in ("reward", "rho")}
+    ended = rows["terminated"]
+    follows = np.where(ended.reshape(-1, *[1] * (state.ndim - 1)), state, chunk["next_state"])
+    for name in ("gamma", "lam"):
+        own = np.asarray(chunk.get(name, getattr(learner, name)), float)
+        if own.size > 1 and name not in chunk:
+            if own.size <= follows.max(initial=0):
+                raise InputError(name, f"{own.size} numbers", "must be one, or one per state")
+            own = own[follows]
+        rows[name] = np.where(ended, 0.0, own)
+    if learner.estimand == "off_policy_return":
+        rows |= {name: rows["rho"] * rows[name] for name in ("reward", "gamma")}
+        rows["rho"] = np.ones(no.size)
+    return rows | {"state": state, "next_state": follows}
+
+
+def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
+    """Refuse data without the γ or λ that the learner takes from it, or with another."""
+    for name in ("gamma", "lam"):
+        given = getattr(learner, name)
+        if given is None and name not in chunk:
+            raise InputError(name, "missing", "column missing from this chunk; earlier data had it")
+        if given is None or name not in chunk:
+            continue
+        goes_on = ~np.asarray(chunk.get("terminated", False), dtype=bool)
+        if np.ndim(given) or np.any((chunk[name] != given) & goes_on):
+            remedy = "differs from the one of each transition in the data; leave it out"
+            raise InputError(name, given, remedy)
 
 
 @dataclass(frozen=True)
@@ -39,12 +82,8 @@ class EpisodeLog:
     segment: Integers  #: number of the segment
 
     @classmethod
-    def of(cls, columns: Chunk, weighted: bool = False) -> EpisodeLog:
-        """The log of a table.
-
-        If it is `weighted`, the return is the product of the ratios with the rewards, and no ratio
-        is left.
-        """
+    def of(cls, columns: Chunk) -> EpisodeLog:
+        """The log of a table."""
         state, following, terminated = (columns[n] for n in ("state", "next_state", "terminated"))
         cut = np.asarray(columns["truncated"]) & ~terminated
         cut[-1] |= not terminated[-1]
@@ -53,11 +92,11 @@ class EpisodeLog:
             segment = number_segments(discount, terminated, cut, longest)
             if segment[-1] + 1 >= FEW:
                 break
-        reward, ones = columns["reward"], np.ones(len(state))
+        ones = np.ones(len(state))
         lam, rho = columns.get("lam", ones), columns.get("rho", ones)
-        if weighted:
-            reward, discount, rho = rho * reward, rho * discount, ones
-        return cls(state, following, reward, discount, lam, rho, terminated, cut, segment)
+        return cls(
+            state, following, columns["reward"], discount, lam, rho, terminated, cut, segment
+        )
 
     def __len__(self) -> int:
         return len(self.reward)

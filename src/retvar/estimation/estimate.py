@@ -16,9 +16,10 @@ from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
+from retvar.estimation.episodes import complete, refuse_discounts
 from retvar.estimation.return_intervals import ReturnIntervals
 from retvar.estimation.returns import Monitor
-from retvar.estimation.states import LeastSquaresEstimator, StateEstimator, refuse_discounts
+from retvar.estimation.states import LeastSquaresEstimator, StateEstimator
 from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves
 from retvar.experience.stream import Chunk, Experience

@@ -49,9 +49,9 @@ class ObservationEstimator(LeastSquaresEstimator):
         self, learner: Learner, features: Features, bases: Sequence[str | Base] = NAMES
     ) -> None:
         super().__init__(learner)
-        if self.gammas.size != 1:
+        if np.size(learner.gamma) != 1:
             remedy = 'least squares with features needs one γ; take by="td"'
-            raise InputError("gamma", f"{self.gammas.size} numbers", remedy)
+            raise InputError("gamma", f"{np.size(learner.gamma)} numbers", remedy)
         self.features, self.bases = [features], list(bases)
         self._added = Moves()  # transitions, as they are used
 
@@ -59,21 +59,20 @@ class ObservationEstimator(LeastSquaresEstimator):
         """Add transitions, one trajectory after the other."""
         if not (count := len(chunk["reward"])):
             return
-        rows, ones = self._rows(chunk), np.ones(count)
+        rows = self._rows(chunk)
         self._count(count)
-        self._added.append({name: rows.get(name, ones) for name in COLUMNS})
+        self._added.append({name: rows[name] for name in COLUMNS})
 
     # ------------------------------------------------------------------ estimates
 
     @cached_property
     def solution(self) -> Stack:
         """The fit."""
-        weighted = self.description.estimand == "off_policy_return"
         if not self.steps:
             raise InputError("experience", "no transition", "there is nothing to estimate from")
         if self.steps >= MANY:
             logger.info("%s transitions are read, and fitted now", f"{self.steps:,}")
-        log = EpisodeLog.of(next(self._added.chunks(self.steps)), weighted)
+        log = EpisodeLog.of(next(self._added.chunks(self.steps)))
         own = Linear(self.features[0]), Waves(), Returns()
         known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()
         for k, base in enumerate(self.bases, start=1):

@@ -10,21 +10,17 @@ is missing from it is computed. A λ-return contains values of later states, too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retvar.estimation.episodes import EpisodeLog
+from retvar.estimation.episodes import Chunk, complete
 from retvar.experience.moves import Moves
 from retvar.support import arguments
-from retvar.support.errors import InputError
 from retvar.td.features import ObservationFeatures
 from retvar.td.jit import compiled, read_only
-
-if TYPE_CHECKING:
-    from retvar.td.learners import Learner
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -83,22 +79,22 @@ class Returns:
     rest = property(lambda self: self._rows[:, REST])  #: discount, with its sign; 0: it is whole
     missing_share = property(lambda self: np.minimum(np.abs(self.rest), 1.0))  #: without its sign
 
-    def add(self, key: Integers, log: EpisodeLog, next_value: Array | None = None) -> None:
-        """Add those of some trajectories, by the keys of their rows; none begins below 0.
+    def add(self, key: Integers, rows: Chunk, next_value: Array | None = None) -> None:
+        """Add those of complete trajectories, by the keys of their rows; none begins below 0.
 
         `next_value` is that of the next states, of which a λ-return with λ < 1 contains a part.
         """
-        reward, over = log.reward, log.terminated | log.cut
+        reward, over = rows["reward"], rows["terminated"] | rows["truncated"]
+        over[-1] = True
         if next_value is not None:
-            value = np.where(log.terminated, 0.0, next_value)
-            reward = reward + log.discount * (1.0 - log.lam) * value
-        columns = map(read_only, (key, reward, log.discount * log.lam, over))
+            reward = reward + rows["gamma"] * (1.0 - rows["lam"]) * next_value
+        columns = map(read_only, (key, reward, rows["gamma"] * rows["lam"], over))
         (begun, last), (sums, rest) = observe(*columns, CLOSED, int(key.max(initial=0)) + 1)
         lots = np.random.default_rng(self.count).random(begun.size)
         self.count += begun.size
         chosen = np.flatnonzero(lots < self._limit)
         rest = np.where(np.abs(rest) < NEGLIGIBLE, 0.0, rest)
-        ends = log.state[begun[chosen]], log.next_state[last[chosen]]
+        ends = rows["state"][begun[chosen]], rows["next_state"][last[chosen]]
         self._keep(np.column_stack([lots[chosen], sums[chosen], rest[chosen], *ends]))
 
     def merge(self, other: Returns) -> None:
@@ -138,31 +134,6 @@ class Returns:
         if cut.any():
             found[cut] = self.rest[cut] ** power * predict(self.end[cut])
         return found
-
-
-class OwnDiscounts:
-    """The γ and λ of an estimator, as its description has them; NaN where they are in the data."""
-
-    description: Learner
-    gammas = property(lambda self: _numbers(self.description.gamma))  #: γ of each state, or of all
-    lams = property(lambda self: _numbers(self.description.lam))  #: λ of each state, or of all
-
-
-def _numbers(given: Any) -> Array:
-    return np.atleast_1d(np.asarray(np.nan if given is None else given, dtype=np.float64))
-
-
-def discounts(estimator: Any, chunk: Mapping[str, Any], follows: NDArray[Any]) -> list[Array]:
-    """γ and λ of each transition: the chunk's, or else the estimator's."""
-    found = []
-    for name, own in (("gamma", estimator.gammas), ("lam", estimator.lams)):
-        if own.size > 1 and name not in chunk:
-            if own.size <= follows.max(initial=0):
-                raise InputError(name, f"{own.size} numbers", "must be one, or one per state")
-            own = own[follows]
-        column = np.asarray(chunk.get(name, own), dtype=np.float64)
-        found.append(np.broadcast_to(column, len(follows)))
-    return found
 
 
 def predict_rows(estimator: Any, what: str, rows: Array) -> Array:
@@ -279,27 +250,27 @@ class Monitor:
 
     def read(self, estimator: Any, moves: Moves) -> None:
         """Add a table, with the present values of the estimator."""
-        weighted = estimator.description.estimand == "off_policy_return"
         for chunk in moves.chunks():
-            state, follows, rho = chunk["state"], chunk["next_state"], chunk.get("rho", 1.0)
-            if self.visits is None:
-                self.visits = _no_visits(estimator, state)
-            if self.returns is None:
-                vector, width = state.ndim > 1, int(np.prod(state.shape[1:]))
-                self.returns = Returns(width, BY_PLACE[vector])
-                self.sequence = Returns(width, SEQUENCE[vector])
-            self.visits.add(state)
-            # for good: rows with a ratio of 1 are no fair sample
-            self.off_policy |= not weighted and bool(np.any(rho != 1))
-            if self.off_policy:
-                continue
-            gamma, lam = discounts(estimator, chunk, follows)
-            log = EpisodeLog.of(chunk | {"gamma": gamma, "lam": lam}, weighted)
-            value = None
-            if bool((lam < 1).any()):
-                value = predict_rows(estimator, "value", follows.reshape(len(state), -1))
-            self.returns.add(self.visits.cells(state) & (KEYS - 1), log, value)
-            self.sequence.add(np.zeros(len(state), np.int64), log, value)
+            self.add(estimator, complete(estimator.description, chunk))
+
+    def add(self, estimator: Any, rows: Chunk) -> None:
+        """Add some complete trajectories; values are asked for where λ < 1."""
+        state, follows = rows["state"], rows["next_state"]
+        if self.visits is None:
+            self.visits = _no_visits(estimator, state)
+        if self.returns is None:
+            vector, width = state.ndim > 1, int(np.prod(state.shape[1:]))
+            self.returns = Returns(width, BY_PLACE[vector])
+            self.sequence = Returns(width, SEQUENCE[vector])
+        self.visits.add(state)
+        self.off_policy |= bool(np.any(rows["rho"] != 1))  # for good: the others are no fair sample
+        if self.off_policy:
+            return
+        value = None
+        if bool((rows["lam"] < 1).any(where=~rows["terminated"])):
+            value = predict_rows(estimator, "value", follows.reshape(len(state), -1))
+        self.returns.add(self.visits.cells(state) & (KEYS - 1), rows, value)
+        self.sequence.add(np.zeros(len(state), np.int64), rows, value)
 
     def merge(self, other: Self) -> None:
         """Add what was counted elsewhere, of the same states."""

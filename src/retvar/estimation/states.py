@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from retvar.estimation.episodes import Chunk, complete
 from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
-from retvar.estimation.returns import OwnDiscounts, Returns, discounts
+from retvar.estimation.returns import Returns
 from retvar.estimation.sums import RatioCheck, Sums, check_sums
-from retvar.experience.moves import Chunk, Moves
+from retvar.experience.moves import Moves
 from retvar.online.checkpoint import read_tensors, write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -29,21 +30,7 @@ FORMAT = 2  # of saved files
 MOST_STATES = 2**31
 
 
-def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
-    """Refuse data without the γ or λ that the learner takes from it, or with another."""
-    for name in ("gamma", "lam"):
-        given = getattr(learner, name)
-        if given is None and name not in chunk:
-            raise InputError(name, "missing", "column missing from this chunk; earlier data had it")
-        if given is None or name not in chunk:
-            continue
-        goes_on = ~np.asarray(chunk.get("terminated", False), dtype=bool)
-        if np.ndim(given) or np.any((chunk[name] != given) & goes_on):
-            remedy = "differs from the one of each transition in the data; leave it out"
-            raise InputError(name, given, remedy)
-
-
-class LeastSquaresEstimator(OwnDiscounts):
+class LeastSquaresEstimator:
     """Base of the least-squares estimators of states and of observations."""
 
     by = "least_squares"
@@ -67,19 +54,10 @@ class LeastSquaresEstimator(OwnDiscounts):
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
 
     def _rows(self, chunk: Chunk) -> Chunk:
-        """The columns that are used: at an end the next state is the state, and γ and λ are 0."""
-        refuse_discounts(self.description, chunk)
-        state, none = np.asarray(chunk["state"]), np.zeros(len(chunk["reward"]), dtype=bool)
-        rows: Chunk = {n: np.asarray(chunk.get(n, none), bool) for n in ("terminated", "truncated")}
-        rows |= {n: np.asarray(chunk[n], np.float64) for n in ("reward", "rho") if n in chunk}
-        ended = rows["terminated"]
-        at_end = ended.reshape(-1, *[1] * (state.ndim - 1))
-        follows = np.where(at_end, state, np.asarray(chunk["next_state"]))
-        for name, own in zip(("gamma", "lam"), discounts(self, chunk, follows), strict=True):
-            rows[name] = np.where(ended, 0.0, own)
-        rows |= {"state": state, "next_state": follows}
+        """All columns of a chunk, which must be finite."""
+        rows = complete(self.description, chunk)
         for name, column in rows.items():
-            if not np.isfinite(column).all():
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
                 raise InputError(name, "not finite", "must be finite numbers; leave such rows out")
         return rows
 
@@ -196,18 +174,11 @@ class StateEstimator(LeastSquaresEstimator):
     def add(self, chunk: Chunk) -> None:
         """Add transitions, one trajectory after the other."""
         rows = self._rows(chunk)
-        del rows["truncated"]
+        del rows["truncated"], rows["terminated"]
         largest = max(int(rows[name].max(initial=0)) for name in ("state", "next_state"))
         self.grow(max(self._states, largest + 1))
         self.sums.add(**rows)
         self._count(len(chunk["reward"]))
-
-    def _rows(self, chunk: Chunk) -> Chunk:
-        rows = super()._rows(chunk)
-        if "rho" in rows and self.description.estimand == "off_policy_return":
-            eta = rows.pop("rho")  # which multiplies the return itself
-            rows |= {name: eta * rows[name] for name in ("reward", "gamma")}
-        return rows
 
     def merge(self, other: StateEstimator, number: Integers | None = None) -> None:
         """Add what another estimator has seen; state s of its is ``number[s]`` here."""

@@ -67,7 +67,7 @@ class Sums:
         self._keys, self._sums = np.zeros((room, CENTRE + 1)), np.zeros((room, sums.shape[1]))
         self._table = np.full(2 * room, -1, dtype=np.int64)  # the keys, at places by their hash
         self._count = 0
-        self._find(keys)
+        self._find(*_columns(keys))
         self._sums[: len(sums)] = sums
 
     def add(
@@ -77,21 +77,19 @@ class Sums:
         """Add transitions; all arguments are columns, or one number for all."""
         if not self.weighted and np.any(np.asarray(rho) != 1.0):
             self._weigh()
-        s, s2, r, g, own, ended, weight = np.broadcast_arrays(
-            state, next_state, reward, gamma, lam, terminated, rho
-        )
-        g = np.where(ended, 0.0, g)
-        rows = np.column_stack([s, np.where(ended, s, s2), g, g * own, r]).astype(
-            np.float64, copy=False
-        )
-        weight = np.array(weight if self.weighted else (), dtype=np.float64)
-        add_powers(self._find(rows), rows, weight, self._keys, self._sums)
+        gamma, follows = (np.where(terminated, *x) for x in ((0.0, gamma), (state, next_state)))
+        numbers = (np.asarray(x, np.float64) for x in (gamma, gamma * lam, reward, rho))
+        columns = np.broadcast_arrays(np.int64(state), np.int64(follows), *numbers)
+        *key, reward, rho = map(np.ascontiguousarray, columns)
+        found = self._find(*key, reward)
+        add_powers(found, reward, rho[: rho.size * self.weighted], self._keys, self._sums)
 
-    def _find(self, rows: Array) -> Integers:
+    def _find(self, *columns: NDArray[Any]) -> Integers:
         """The number of the key (s, s′, γ′, γ′λ′) of each row; a new one takes its reward as c."""
-        found, first = np.zeros(len(rows), dtype=np.int64), 0
+        found, first = np.zeros(columns[0].size, dtype=np.int64), 0
         while True:
-            first, self._count = find_keys(rows, first, self._count, self._keys, self._table, found)
+            held = self._count, self._keys, self._table
+            first, self._count = find_keys(*columns, first, *held, found)
             if first == found.size:
                 return found
             self._hold(self._keys, self._sums)
@@ -137,7 +135,7 @@ class Sums:
         rows = other._keys[: len(other)].copy()
         if number is not None:
             rows[:, :2] = number[rows[:, :2].astype(np.int64)]
-        key = self._find(rows)
+        key = self._find(*_columns(rows))
         shift = other.centre - self._keys[key, CENTRE]
         for a in range(ORDER + 1) if self.weighted else (ORDER,):
             for b in range(2 * a + 1):
@@ -159,18 +157,27 @@ class Sums:
         return found
 
 
+def _columns(keys: Array) -> list[NDArray[Any]]:
+    """The columns of keys."""
+    states, numbers = keys[:, :2].astype(np.int64).T, keys[:, 2:].T
+    return [np.ascontiguousarray(column) for column in (*states, *numbers)]
+
+
 @compiled
-def find_keys(rows: Any, first: Any, count: Any, keys: Any, table: Any, found: Any) -> Any:
+def find_keys(
+    s: Any, s2: Any, g: Any, trace: Any, c: Any, first: Any, count: Any, keys: Any, table: Any,
+    found: Any,
+) -> Any:  # fmt: skip
     """Write the number of each row's key; stops where there is no room for a new one."""
     for t in range(first, found.size):
-        s, s2, g, trace = rows[t, 0], rows[t, 1], rows[t, 2], rows[t, 3]
-        word = U(np.int64(s)) * U(0x9E3779B97F4A7C15) + U(np.int64(s2)) * U(0xD1B54A32D192ED03)
-        word = mix(word ^ U(np.int64(g * 1e15)) ^ (U(np.int64(trace * 1e15)) << U(1)))
+        word = U(s[t]) * U(0x9E3779B97F4A7C15) + U(s2[t]) * U(0xD1B54A32D192ED03)
+        word = mix(word ^ U(np.int64(g[t] * 1e15)) ^ (U(np.int64(trace[t] * 1e15)) << U(1)))
         at = np.int64(word & U(table.size - 1))  # its size is a power of 2
         key = table[at]
         while key >= 0 and not (
-            keys[key, 0] == s and keys[key, 1] == s2 and keys[key, 2] == g and keys[key, 3] == trace
-        ):
+            keys[key, 0] == s[t] and keys[key, 1] == s2[t]
+            and keys[key, 2] == g[t] and keys[key, 3] == trace[t]
+        ):  # fmt: skip
             at = (at + 1) & (table.size - 1)
             key = table[at]
         if key < 0:
@@ -179,18 +186,19 @@ def find_keys(rows: Any, first: Any, count: Any, keys: Any, table: Any, found: A
             key = count
             count += 1
             table[at] = key
-            keys[key] = rows[t]
+            keys[key, 0], keys[key, 1], keys[key, 2] = s[t], s2[t], g[t]
+            keys[key, 3], keys[key, CENTRE] = trace[t], c[t]
         found[t] = key
     return found.size, count
 
 
 @compiled
-def add_powers(key: Any, rows: Any, rho: Any, keys: Any, sums: Any) -> None:
+def add_powers(key: Any, reward: Any, rho: Any, keys: Any, sums: Any) -> None:
     """Add the powers of each row to the sums of its key; no ρ stands for ones."""
     least = 0 if rho.size else ORDER
     for t in range(key.size):
         k = key[t]
-        x, weight = rows[t, CENTRE] - keys[k, CENTRE], 1.0
+        x, weight = reward[t] - keys[k, CENTRE], 1.0
         for a in range(least, ORDER + 1):
             first, power = a * a - least * least, weight
             for b in range(2 * a + 1):
