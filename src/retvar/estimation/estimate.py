@@ -303,14 +303,21 @@ class Estimate(Shown):
                         if progress is not None:
                             progress(e.counts.transitions)
             else:
-                self._read(e.moves(progress))
+                self._read(self._gathered(progress))
             _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
-            if not (e.is_log or len(self._unmonitored)):
-                with contextlib.suppress(RetvarError):
-                    self._read(e.moves())  # what an environment gave before
             known = self._estimator is not None and self._estimator.steps > 0
             error.estimate = self if known else None  # type: ignore[attr-defined]
+            raise
+
+    def _gathered(self, progress: Progress | None) -> Moves:
+        """All transitions; where an environment fails, what it gave before is learned from."""
+        try:
+            return self.experience.moves(progress)
+        except BaseException:
+            if not self.experience.is_log:
+                with contextlib.suppress(RetvarError):
+                    self._read(self.experience.moves())
             raise
 
     @property
@@ -318,11 +325,14 @@ class Estimate(Shown):
         return str((self._create if self._estimator is None else self._estimator).by)
 
     def _read(self, moves: Moves) -> None:
-        """Estimate from a table."""
-        self._unmonitored, estimator = moves, self._estimator
+        """Estimate from a table; λ-returns below λ = 1 are looked at when values are known."""
+        estimator, whole = self._estimator, False
         for chunk in moves.chunks():
             estimator = self._learned(estimator, chunk)
-        self._estimator = estimator
+            whole = np.array_equal(estimator.description.lam, 1.0)
+            if whole:
+                self._monitor.add(estimator, complete(estimator.description, chunk))
+        self._estimator, self._unmonitored = estimator, Moves() if whole else moves
         if isinstance(estimator, StateEstimator):
             estimator.moves = moves  # for the law of the return
         elif len(moves) and self._by == settings.TD:
