@@ -18,7 +18,7 @@ import retvar as rv
 from retvar.estimation import verdicts
 from retvar.estimation.check import judge, score, self_check
 from retvar.estimation.episodes import complete
-from retvar.estimation.returns import Returns
+from retvar.estimation.returns import Returns, begin
 from retvar.estimation.verdicts import AGREES, DISAGREES, UNCERTAIN
 from retvar.experience import from_table
 from tests.check_worlds import HELD_OUT, WORLDS
@@ -153,7 +153,8 @@ def one_step_returns(rewards, flag, gamma=1.0):
     found, zero = Returns(1, len(rewards)), np.zeros(len(rewards), dtype=np.int64)
     rows = {"state": zero, "next_state": zero, "reward": rewards, "gamma": gamma + 0.0 * zero}
     ends = {"terminated": zero > 0, "truncated": zero > 0, flag: zero == 0}
-    found.add(zero, complete(rv.Direct(alpha=0.0, lam=1.0), rows | ends))
+    rows = complete(rv.Direct(alpha=0.0, lam=1.0), rows | ends)
+    found.add(*begin([zero], rows), rows)
     return found
 
 

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 import retvar as rv
 from retvar import check
 from retvar.estimation.episodes import complete
-from retvar.estimation.returns import Returns
+from retvar.estimation.returns import Returns, begin
 from retvar.experience import Experience, from_gymnasium, from_table
 from retvar.support.errors import InputError, SourceError
 
@@ -82,7 +82,8 @@ def collected(rows, most=10_000):
     returns = Returns(rows["state"].shape[1], most)
     of_the_data = rv.Direct(alpha=0.0, estimand="off_policy_return")
     complete_rows = complete(of_the_data, rows | {"rho": rows["eta"]})
-    returns.add(rows["key"], complete_rows, value(rows["next_state"]))
+    (begun,) = begin([rows["key"]], complete_rows, value(rows["next_state"]))
+    returns.add(begun, complete_rows)
     return returns
 
 
@@ -116,7 +117,7 @@ def test_where_there_are_more_returns_those_kept_are_a_uniform_sample(most, time
             "lam": one, "terminated": zero == 0, "truncated": zero == 1}  # fmt: skip
     for part in np.array_split(np.arange(n), 13):
         each = {name: column[part] for name, column in rows.items()}
-        found.add(zero[part], each)
+        found.add(*begin([zero[part]], each), each)
     assert found.count == n
     stored = found.completed(value)
     assert stored.size == np.unique(stored).size == most
@@ -140,7 +141,8 @@ def test_returns_are_unbiased_given_the_state_they_began_in(lam):
     returns = Returns(1, 200_000)
     follows = value[steps["next_state"]]
     ends = {"truncated": np.zeros(n, dtype=bool), "lam": np.full(n, lam)}
-    returns.add(steps["state"], complete(rv.Direct(alpha=0.0), steps | ends), follows)
+    rows = complete(rv.Direct(alpha=0.0), steps | ends)
+    returns.add(*begin([steps["state"]], rows, follows), rows)
     observed = returns.completed(lambda rows: value[rows[:, 0].astype(int)])
     for s in range(12):
         mine = observed[returns.start[:, 0] == s]

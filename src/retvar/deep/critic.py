@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -260,11 +260,11 @@ class Critic:
         seed = arguments.integer("seed", seed, 0)
         episodes = arguments.integer("episodes", episodes, 2)
         tried = np.asarray(self.about.samples)[: arguments.integer("starts", starts, 1)]
-        same = []
+        same, gamma = [], cast(float, self.description.gamma)
         for k, x in enumerate(tried):
             try:
                 sample = rollouts(
-                    env, policy, gamma=self.description.gamma, start=observed(x), seed=seed + k,
+                    env, policy, gamma=gamma, start=observed(x), seed=seed + k,
                     episodes=episodes, truncated="as_end", deterministic=deterministic, **options,
                 )  # fmt: skip
             except InputError as error:

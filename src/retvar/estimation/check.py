@@ -39,7 +39,12 @@ from retvar.support.html import Shown, preformatted
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Table = NDArray[Any]  # a row for each return; see `_table`
+Table = NDArray[Any]  # a row for each return
+COLUMNS: list[tuple[str, type]] = [
+    ("place", int), ("known", bool), ("error", float), ("scale", float), ("value", float),
+    ("variance", float), ("observed", float), ("missing", float), ("share", float),
+    ("value_error", float), ("std_error", float),
+]  # fmt: skip  # `missing` is the variance that a return lacks, `share` the discount of that
 Pair = tuple[Verdict, Verdict]
 NO_SPREAD = 1e-6  # std, as a share of the largest value, that counts as none
 ROUNDING = 2e-4  # difference, as a share of the largest value, that counts as none beside it
@@ -176,35 +181,29 @@ def score(
     """Returns beside what an estimator says of where they began, which is in `places`."""
     start, ask = returns.start, partial(predict_rows, estimator)
     value, variance = ask("value", start), ask("variance", start)
-    value_error, std_error = _errors(estimator, start, variance, own_data)
+
+    def filled(what: str, known: Array) -> Callable[[Array], Array]:
+        """Predictions, and their mean where there are none: only ends of returns are asked."""
+        seen = known[np.isfinite(known)]
+        mean = float(seen.mean()) if seen.size else 0.0
+        return lambda rows: np.nan_to_num(ask(what, rows), nan=mean, posinf=mean, neginf=mean)
+
     return _table(
-        place=places, value=value, variance=variance,
-        observed=returns.completed(_filled(partial(ask, "value"), value)),
-        missing=returns.missing_variance(_filled(partial(ask, "variance"), variance)),
-        share=returns.missing_share,
-        value_error=value_error, std_error=std_error,
+        places, value, variance, returns.completed(filled("value", value)),
+        returns.missing_variance(filled("variance", variance)), returns.missing_share,
+        *_errors(estimator, start, variance, own_data),
     )  # fmt: skip
 
 
-def _table(place: Any = 0, **columns: Any) -> Table:
-    """Columns of returns: `missing` is the variance that each lacks, `share` the discount of it."""
-    error = columns["observed"] - columns["value"]
-    known = np.isfinite(error + columns["variance"] + columns["missing"])
-    known &= columns["variance"] >= 0
-    scale = np.abs(columns["value"][known]).max(initial=0.0)
-    columns |= {"error": error, "scale": scale}
-    kinds = [("place", int), ("known", bool), *((name, float) for name in columns)]
-    table = np.empty(error.size, kinds)
-    for name, column in (columns | {"place": place, "known": known}).items():
+def _table(place: Any, value: Array, variance: Array, observed: Array, *more: Any) -> Table:
+    """A table of returns; one is known where all that is compared is."""
+    table, error = np.empty(value.size, COLUMNS), observed - value
+    known = np.isfinite(error + variance + more[0]) & (variance >= 0)
+    scale = np.abs(value[known]).max(initial=0.0)
+    columns = place, known, error, scale, value, variance, observed, *more
+    for (name, _), column in zip(COLUMNS, columns, strict=True):
         table[name] = column
     return table
-
-
-def _filled(predict: Callable[[Array], Array], at_starts: Array) -> Callable[[Array], Array]:
-    """Predictions with their mean where there are none: only ends of returns are asked."""
-    known = at_starts[np.isfinite(at_starts)]
-    mean = float(known.mean()) if known.size else 0.0
-    return lambda rows: np.nan_to_num(predict(rows), nan=mean, posinf=mean, neginf=mean)
 
 
 def _errors(estimator: Any, start: Array, variance: Array, own_data: bool) -> list[Any]:
@@ -294,14 +293,11 @@ def _held_out(estimator: Any) -> Table | None:
 
     Features may follow their own data too closely; a table cannot.
     """
-    found = getattr(estimator, "held_out", lambda: None)()
-    if found is None or found[0].size < FEWEST:
+    error, value, std, missing = getattr(estimator, "held_out", lambda: [np.zeros(0)] * 4)()
+    if error.size < FEWEST:
         return None
-    error, value, std, missing = found
-    return _table(
-        value=value, variance=std**2, observed=value + error, missing=missing * std**2,
-        share=np.sqrt(missing), value_error=0.0, std_error=0.0,
-    )  # fmt: skip
+    square = std**2
+    return _table(0, value, square, value + error, missing * square, np.sqrt(missing), 0.0, 0.0)
 
 
 def check(found: Any, fresh: Experience) -> Check:
@@ -335,7 +331,8 @@ def check(found: Any, fresh: Experience) -> Check:
     if fresh.labels is not None and fresh.states is None:
         fresh.labels[:] = before.labels or ()  # same numbers for the same labels
     monitor = Monitor(visits=copy.deepcopy(found.monitor.visits))  # for its regions
-    monitor.read(estimator, fresh.moves())
+    for chunk in fresh.moves().chunks():
+        monitor.add(estimator, chunk)
     if monitor.off_policy:
         remedy = "is off-policy: its returns are not those of the target policy"
         raise InputError("fresh", fresh.name, remedy)

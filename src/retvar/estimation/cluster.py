@@ -14,10 +14,9 @@ import numpy as np
 
 from retvar.cluster import connected
 from retvar.estimation.returns import Monitor
-from retvar.estimation.settings import with_defaults
+from retvar.estimation.settings import TD, with_defaults
 from retvar.estimation.states import StateEstimator
 from retvar.experience.logs import Piece, refuse_split
-from retvar.experience.moves import Moves
 from retvar.support.errors import InputError, RetvarError
 from retvar.td.learners import Learner
 
@@ -39,12 +38,11 @@ def sum_piece(piece: Piece, states: int | None, learner: Learner) -> tuple[Any, 
 
 def observe_piece(piece: Piece, names: Any, estimator: StateEstimator) -> Monitor:
     """Visits and returns of a file whose state s is ``names[s]`` among all."""
-    monitor, moves = Monitor(), Moves()
+    monitor = Monitor()
     for chunk in piece.open()[0].moves().chunks():
         if names is not None:
             chunk |= {name: names[chunk[name]] for name in ("state", "next_state")}
-        moves.append(chunk)
-    monitor.read(estimator, moves)
+        monitor.add(estimator, chunk)
     return monitor
 
 
@@ -53,6 +51,8 @@ def learn_on_cluster(
 ) -> None:
     """Learn from all files of the experience of an estimate, beside what it knows before."""
     experience, estimator, labels = found.experience, found._estimator, found.experience.labels
+    if found._by == TD:
+        raise InputError("by", TD, "learns from one stream; a cluster needs least squares")
     if experience.width is not None or experience.pairs or experience.pieces is None:
         remedy = f"sums states of files; {experience.name} has none, or actions"
         raise InputError("cluster", cluster, remedy)

@@ -16,19 +16,18 @@ from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
 from retvar.estimation.answers import Answer, answer_at, find_state, find_states
 from retvar.estimation.check import Check, self_check
-from retvar.estimation.episodes import complete, refuse_discounts
+from retvar.estimation.cluster import learn_on_cluster
+from retvar.estimation.episodes import refuse_discounts
 from retvar.estimation.return_intervals import ReturnIntervals
 from retvar.estimation.returns import Monitor
 from retvar.estimation.states import LeastSquaresEstimator, StateEstimator
-from retvar.experience.action_pairs import by_action
 from retvar.experience.moves import CHUNK, Moves
 from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
 from retvar.support.format import count, reasons, visible
-from retvar.support.html import MOST, Shown, page
-from retvar.support.html import table as html_table
+from retvar.support.html import Shown
 from retvar.td.learners import Learner
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure
 FIRST = {True: 65_536, False: 4_096}  # rows that bounds of observations are taken from, of logs
 MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
 GAPS = "are many more than there are transitions; use numbers with gaps as labels (states='labels')"
-RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
 OF_THE_CALL = ("resume", "progress", "cluster", "workers")  # settings of no estimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
@@ -71,7 +69,8 @@ class Estimate(Shown):
     def monitor(self) -> Monitor:
         """Visits, and observed returns with the values that were found: a second reading."""
         moves, self._unmonitored = self._unmonitored, Moves()
-        self._monitor.read(self.estimator, moves)
+        for chunk in moves.chunks():
+            self._monitor.add(self.estimator, chunk)
         return self._monitor
 
     @property
@@ -111,8 +110,7 @@ class Estimate(Shown):
         self, state: Any = None, what: str = "value", *, states: Any = None, level: Any = None
     ) -> tuple[Any, Any]:
         """Lower and upper end for one `state`, a column of `states`, or all."""
-        level = self._monitor.level if level is None else level
-        low, high = self._ask(states if state is None else state, what, level)
+        low, high = self._ask(states if state is None else state, what, self._level(level))
         return low, high
 
     def _ask(self, state: Any, what: str, level: Any = None) -> list[Any]:
@@ -120,16 +118,15 @@ class Estimate(Shown):
 
         NaN in places that TD learning never visited.
         """
-        estimator = self.estimator
         column, one = self._column(state)
         if not len(column):
             return [np.zeros(0), np.zeros(0)]
-        online = isinstance(estimator, OnlineEstimator)
+        online = isinstance(self.estimator, OnlineEstimator)
         known = self.monitor.visits.known(column) if online else True
         if level is None:
-            answers: Any = [estimator.predict(column, what)]
+            answers: Any = [self.estimator.predict(column, what)]
         else:
-            answers = estimator.interval(what=what, states=column, level=level)
+            answers = self.estimator.interval(what=what, states=column, level=level)
         found = [np.where(known, each, np.nan) for each in answers]
         return [float(each[0]) for each in found] if one else found
 
@@ -161,7 +158,7 @@ class Estimate(Shown):
         0.623 [0.5..., 0.6...]
         """
         found = self._empirical.law(self._level(level))
-        return found if state is None else found[self._known_number(state)]
+        return found if state is None else found[self._known(state)]
 
     def attribution(self, state: Any, *, level: float | None = None) -> Attribution:
         """Where the variance from a state arises: shares of states and of steps, with intervals.
@@ -172,7 +169,7 @@ class Estimate(Shown):
         >>> [(x.state, x.next_state, round(x.share, 2)) for x in found.top(2)]
         [('14', 'end', 0.68), ('14', '13', 0.13)]
         """
-        return self._empirical.attribution(self._known_number(state), self._level(level))
+        return self._empirical.attribution(self._known(state), self._level(level))
 
     @cached_property
     def _empirical(self) -> Empirical:
@@ -186,9 +183,9 @@ class Estimate(Shown):
     def _level(self, level: float | None) -> float:
         return self._monitor.level if level is None else arguments.level("level", level)
 
-    def _known_number(self, state: Any) -> int:
-        number = find_state(self.experience, state, self.estimator.features[0].states)
-        return self._empirical.check(int(number))
+    def _known(self, state: Any) -> int:
+        known = self.estimator.features[0].states
+        return self._empirical.check(int(find_state(self.experience, state, known)))
 
     def return_interval(self, states: Any = None, level: float = 0.9) -> tuple[Any, Any]:
         """Where the return from each of `states` (default: all) will fall with this probability.
@@ -248,12 +245,7 @@ class Estimate(Shown):
         return f"Estimate({visible(self.experience.name)}: {done}; {self.estimator!r})"
 
     def _html(self) -> str:
-        title, *told = results.describe_data(self.data, self.experience.counts).splitlines()
-        found = results.table_rows(self.data, MOST)
-        heading, *rows = found.lines
-        text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
-        shown = html_table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
-        return page(title, shown, notes=told)
+        return results.to_html(self.data, self.experience.counts)
 
     def plot(self) -> Figure:
         """Draw what to expect and how far it may stray, by :func:`retvar.plots.estimate`.
@@ -288,7 +280,9 @@ class Estimate(Shown):
 
     # ------------------------------------------------------------------ learning
 
-    def learn(self, progress: Progress | None = None) -> None:
+    def learn(
+        self, progress: Progress | None = None, cluster: str | None = None, workers: Any = None
+    ) -> None:
         """Learn from the experience.
 
         An error that ends an environment early has this estimate as its attribute, with all that
@@ -296,7 +290,9 @@ class Estimate(Shown):
         """
         e = self.experience
         try:
-            if e.endless and self._by == settings.TD:  # only its last rows are kept
+            if cluster is not None:
+                learn_on_cluster(self, cluster, workers, progress)
+            elif e.endless and self._by == settings.TD:  # only its last rows are kept
                 with contextlib.closing(e.chunks()) as stream:
                     for chunk in stream:
                         self.update(chunk)
@@ -304,7 +300,8 @@ class Estimate(Shown):
                             progress(e.counts.transitions)
             else:
                 self._read(self._gathered(progress))
-            _ = self.estimator  # or an error: there was no transition
+            for each in self.warnings:  # which need the fit
+                log.warning("%s: %s", e.name, each)
         except BaseException as error:
             known = self._estimator is not None and self._estimator.steps > 0
             error.estimate = self if known else None  # type: ignore[attr-defined]
@@ -331,7 +328,7 @@ class Estimate(Shown):
             estimator = self._learned(estimator, chunk)
             whole = np.array_equal(estimator.description.lam, 1.0)
             if whole:
-                self._monitor.add(estimator, complete(estimator.description, chunk))
+                self._monitor.add(estimator, chunk)
         self._estimator, self._unmonitored = estimator, Moves() if whole else moves
         if isinstance(estimator, StateEstimator):
             estimator.moves = moves  # for the law of the return
@@ -356,15 +353,9 @@ class Estimate(Shown):
 
     def _learned(self, estimator: Any, chunk: Chunk) -> Any:
         """The estimator with what a chunk says; it is made, or gets more states, where needed."""
-        e, states, rows = self.experience, None, len(chunk["reward"])
+        e, states = self.experience, None
         if e.width is None:
-            largest = int(max(np.max(chunk["state"]), np.max(chunk["next_state"])))
-            states = e.states or largest + 1
-            if largest >= states:
-                raise InputError("state", largest, f"unknown; states are 0 to {states - 1}")
-            seen = max(e.counts.transitions, rows + (0 if estimator is None else estimator.steps))
-            if states > max(MANY_STATES, GAP * seen) and not e.fixed_states:
-                raise InputError("state", f"numbers up to {states - 1:,}", GAPS)
+            states = self._states(chunk, 0 if estimator is None else estimator.steps)
         if estimator is None:
             first = {name: column[: FIRST[e.is_log]] for name, column in chunk.items()}
             estimator = self._create(first, states)
@@ -376,6 +367,17 @@ class Estimate(Shown):
             refuse_discounts(estimator.description, chunk)
             estimator.update_many(chunk, on_error="skip")
         return estimator
+
+    def _states(self, chunk: Chunk, before: int) -> int:
+        """How many states there are after a chunk, which must be no more than that allows."""
+        e, largest = self.experience, max(int(np.max(chunk[x])) for x in ("state", "next_state"))
+        states = e.states or largest + 1
+        if largest >= states:
+            raise InputError("state", largest, f"unknown; states are 0 to {states - 1}")
+        seen = max(e.counts.transitions, before + len(chunk["reward"]))
+        if states > max(MANY_STATES, GAP * seen) and not e.fixed_states:
+            raise InputError("state", f"numbers up to {states - 1:,}", GAPS)
+        return states
 
 
 def estimate(
@@ -459,42 +461,16 @@ def estimate(
         return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
         refuse_address(cluster, workers)
-        if by == settings.TD:
-            raise InputError("by", by, "learns from one stream; a cluster needs least squares")
-        by = by if resume else settings.LEAST_SQUARES
-    own = {name: x for name, x in given.items() if name not in OF_THE_CALL} | {"by": by}
+    own = {name: x for name, x in given.items() if name not in OF_THE_CALL}
     if resume is None:
         create = settings.Settings(experience, **own)
         found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
     else:
         del own["seed"]
         settings.refuse("comes from the saved estimator; leave it out", own)
-        found = _resumed(experience, arguments.path("resume", resume))
-    if cluster is None:
-        found.learn(progress)
-    else:
-        from retvar.estimation.cluster import learn_on_cluster
-
-        learn_on_cluster(found, cluster, workers, progress)
-    try:
-        for each in found.warnings:  # which need the fit
-            log.warning("%s: %s", experience.name, each)
-    except KeyboardInterrupt as error:
-        error.estimate = found  # type: ignore[attr-defined]
-        raise
+        found = Estimate(*files.resumed(arguments.path("resume", resume), experience))
+    found.learn(progress, cluster, workers)
     return found
-
-
-def _resumed(experience: Experience, path: Path) -> Estimate:
-    """The estimate of a file, which goes on with other experience."""
-    path = files.estimator_file(path)
-    saved = files.load(path)
-    if files.has_actions(saved):
-        experience = by_action(experience)
-    monitor = files.restore_monitor(path, saved, experience)
-    if RESUMED not in monitor.remarks and not monitor.off_policy:
-        monitor.remarks.append(RESUMED)
-    return Estimate(experience, saved, monitor)
 
 
 def follow(experience: Experience, learner: Any = None, **settings: Any) -> Iterator[Estimate]:

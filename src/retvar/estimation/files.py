@@ -19,6 +19,7 @@ PAGE = "index.html"
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 FORMATS = ("png", "svg", "pdf")
 KIND = ("width", "names", "grid")  # fields of Experience that must be alike
+RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
 REASONS = ("rejected", "unmarked_ends")  # fields that count by reason
 
 
@@ -88,11 +89,18 @@ def _as_json(given: Any) -> Any:
     return json.loads(json.dumps(given, default=lambda x: getattr(x, "tolist", x.__str__)()))
 
 
-def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
-    """The monitor of a saved estimator; experience of another kind is refused."""
-    from retvar.estimation.returns import Monitor, Visits
+def resumed(path: Path, experience: Any) -> tuple[Any, Any, Any]:
+    """Experience, estimator and monitor of an estimate that goes on from a file.
 
-    notes = estimator.notes.get("estimate")
+    Experience of another kind is refused.
+    """
+    from retvar.estimation.returns import Monitor, Visits
+    from retvar.experience.action_pairs import by_action
+
+    saved = load(path)
+    if has_actions(saved):
+        experience = by_action(experience)
+    notes = saved.notes.get("estimate")
     if not isinstance(notes, dict):
         raise InputError("resume", path, "was not written by estimate")
     own = _as_json({name: getattr(experience, name) for name in KIND})
@@ -106,9 +114,12 @@ def restore_monitor(path: Path, estimator: Any, experience: Any) -> Any:
         experience.labels[:] = labels  # numbered as before
     monitor = Monitor(notes["level"], notes["remarks"], Visits(**notes["visits"]))
     monitor.off_policy = notes["off_policy"]
-    for name, saved in notes["counts"].items():
-        setattr(experience.counts, name, Counter(saved) if name in REASONS else saved)
-    return monitor
+    if RESUMED not in monitor.remarks and not monitor.off_policy:
+        monitor.remarks.append(RESUMED)
+    for name, saved_count in notes["counts"].items():
+        count = Counter(saved_count) if name in REASONS else saved_count
+        setattr(experience.counts, name, count)
+    return experience, saved, monitor
 
 
 def open_folder(field: str, out: Path) -> None:

@@ -49,9 +49,9 @@ class ObservationEstimator(LeastSquaresEstimator):
         self, learner: Learner, features: Features, bases: Sequence[str | Base] = NAMES
     ) -> None:
         super().__init__(learner)
-        if np.size(learner.gamma) != 1:
+        if learner.gamma is not None and np.ndim(learner.gamma):
             remedy = 'least squares with features needs one γ; take by="td"'
-            raise InputError("gamma", f"{np.size(learner.gamma)} numbers", remedy)
+            raise InputError("gamma", "several numbers", remedy)
         self.features, self.bases = [features], list(bases)
         self._added = Moves()  # transitions, as they are used
 

@@ -20,6 +20,7 @@ from retvar.experience.stream import Counts
 from retvar.online import OnlineEstimator
 from retvar.support.errors import InputError
 from retvar.support.format import align, count, listed, natural_key, number, reasons, visible
+from retvar.support.html import MOST, page, table
 from retvar.td.networks import SHAPES
 from retvar.version import __version__
 
@@ -315,6 +316,16 @@ def table_rows(data: xarray.Dataset, rows: int = 20) -> TableRows:
     if notes is not None:
         lines = [[*line, note] for line, note in zip(lines, ["", *notes[shown]], strict=True)]
     return TableRows(lines, order.size - shown.size, unit)
+
+
+def to_html(data: xarray.Dataset, counts: Counts) -> str:
+    """The same as HTML."""
+    title, *told = describe_data(data, counts).splitlines()
+    found = table_rows(data, MOST)
+    heading, *rows = found.lines
+    text = [k for k, name in enumerate(heading) if k == 0 or not name]  # of notes: no name
+    shown = table(heading, rows, len(rows) + found.hidden, unit=found.unit, text=text)
+    return page(title, shown, notes=told)
 
 
 def _unit(data: xarray.Dataset) -> str:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retvar.estimation.episodes import Chunk, complete
-from retvar.experience.moves import Moves
 from retvar.support import arguments
 from retvar.td.features import ObservationFeatures
 from retvar.td.jit import compiled, read_only
@@ -25,6 +24,7 @@ from retvar.td.jit import compiled, read_only
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Begun = tuple[Integers, Array]  # first and last rows of returns; sums of rewards, what is left
 Predictor = Callable[[Array], Array]  # of states or observations, as rows
 CLOSED = 0.05  # discount of the rest of a return at which it is closed
 NEGLIGIBLE = 1e-4  # the same of a rest that is none
@@ -39,14 +39,15 @@ BINS = dict(enumerate((40, 20, 8, 6, 4, 4), start=1))  # boxes along each of so 
 
 
 @compiled
-def observe(key: Any, reward: Any, discount: Any, over: Any, closed: Any, keys: Any) -> Any:
-    """Begin a return wherever its key has none.
+def observe(keys: Any, reward: Any, discount: Any, over: Any, closed: Any, places: Any) -> Any:
+    """Begin a return wherever a key has none, for each column of keys.
 
-    Gives the rows in which they begin and the last of each, the sums of rewards, and what is left.
+    Gives the rows in which they begin and the last of each, the sums of rewards, and what is left;
+    and how many there are.
     """
-    n, count, end, rest = key.size, 0, 0, 1.0
-    total, free = np.zeros(n + 1), np.zeros(keys, np.int64)
-    rows, numbers = np.empty((2, n), np.int64), np.empty((2, n))
+    n, end, rest, count = reward.size, 0, 1.0, np.zeros(len(keys), np.int64)
+    total, free = np.zeros(n + 1), np.zeros((len(keys), places), np.int64)
+    rows, numbers = np.empty((len(keys), 2, n), np.int64), np.empty((len(keys), 2, n))
     for t in range(n - 1, -1, -1):
         total[t] = reward[t] + (0.0 if over[t] else discount[t] * total[t + 1])
     for t in range(n):
@@ -55,14 +56,30 @@ def observe(key: Any, reward: Any, discount: Any, over: Any, closed: Any, keys: 
         while end == t or (abs(rest) >= closed and not over[end - 1]):
             rest *= discount[end]
             end += 1
-        if key[t] >= 0 and free[key[t]] <= t:
-            free[key[t]] = end
-            rows[0, count], rows[1, count], numbers[1, count] = t, end - 1, rest
-            numbers[0, count] = total[t] - (0.0 if over[end - 1] else rest * total[end])
-            count += 1
+        for k in range(len(keys)):
+            key, i = keys[k, t], count[k]
+            if key >= 0 and free[k, key] <= t:
+                free[k, key] = end
+                rows[k, 0, i], rows[k, 1, i], numbers[k, 1, i] = t, end - 1, rest
+                numbers[k, 0, i] = total[t] - (0.0 if over[end - 1] else rest * total[end])
+                count[k] += 1
         if discount[t] != 0.0:
             rest /= discount[t]
-    return rows[:, :count], numbers[:, :count]
+    return rows, numbers, count
+
+
+def begin(keys: Any, rows: Chunk, next_value: Array | None = None) -> list[Begun]:
+    """The returns of complete trajectories, for each column of keys; none begins below 0.
+
+    `next_value` is that of the next states, of which a λ-return with λ < 1 contains a part.
+    """
+    keys, reward, over = np.array(keys), rows["reward"], rows["terminated"] | rows["truncated"]
+    over[-1] = True
+    if next_value is not None:
+        reward = reward + rows["gamma"] * (1.0 - rows["lam"]) * next_value
+    columns = map(read_only, (keys, reward, rows["gamma"] * rows["lam"], over))
+    found = observe(*columns, CLOSED, int(keys.max(initial=0)) + 1)
+    return [(at[:, :n], numbers[:, :n]) for at, numbers, n in zip(*found, strict=True)]
 
 
 class Returns:
@@ -79,23 +96,15 @@ class Returns:
     rest = property(lambda self: self._rows[:, REST])  #: discount, with its sign; 0: it is whole
     missing_share = property(lambda self: np.minimum(np.abs(self.rest), 1.0))  #: without its sign
 
-    def add(self, key: Integers, rows: Chunk, next_value: Array | None = None) -> None:
-        """Add those of complete trajectories, by the keys of their rows; none begins below 0.
-
-        `next_value` is that of the next states, of which a λ-return with λ < 1 contains a part.
-        """
-        reward, over = rows["reward"], rows["terminated"] | rows["truncated"]
-        over[-1] = True
-        if next_value is not None:
-            reward = reward + rows["gamma"] * (1.0 - rows["lam"]) * next_value
-        columns = map(read_only, (key, reward, rows["gamma"] * rows["lam"], over))
-        (begun, last), (sums, rest) = observe(*columns, CLOSED, int(key.max(initial=0)) + 1)
-        lots = np.random.default_rng(self.count).random(begun.size)
-        self.count += begun.size
+    def add(self, begun: Begun, rows: Chunk) -> None:
+        """Add returns along some rows."""
+        (first, last), (sums, rest) = begun
+        lots = np.random.default_rng(self.count).random(first.size)
+        self.count += first.size
         chosen = np.flatnonzero(lots < self._limit)
-        rest = np.where(np.abs(rest) < NEGLIGIBLE, 0.0, rest)
-        ends = rows["state"][begun[chosen]], rows["next_state"][last[chosen]]
-        self._keep(np.column_stack([lots[chosen], sums[chosen], rest[chosen], *ends]))
+        rest = np.where(np.abs(rest[chosen]) < NEGLIGIBLE, 0.0, rest[chosen])
+        ends = rows["state"][first[chosen]], rows["next_state"][last[chosen]]
+        self._keep(np.column_stack([lots[chosen], sums[chosen], rest, *ends]))
 
     def merge(self, other: Returns) -> None:
         """Add the returns of another part of the log."""
@@ -114,9 +123,8 @@ class Returns:
         if len(self._parts) > 1:
             rows = np.concatenate(self._parts)
             if len(rows) > self._most:
-                chosen = np.argpartition(rows[:, LOT], self._most)[: self._most]
-                rows = rows[np.sort(chosen)]
-                self._limit = float(rows[:, LOT].max())
+                self._limit = float(np.partition(rows[:, LOT], self._most)[self._most])
+                rows = rows[rows[:, LOT] < self._limit]
             self._parts = [rows]
         return self._parts[0]
 
@@ -248,13 +256,9 @@ class Monitor:
         self.sequence: Any = None  # one after the other, wherever they begin
         self.off_policy = False  # returns of the target policy are not observed
 
-    def read(self, estimator: Any, moves: Moves) -> None:
-        """Add a table, with the present values of the estimator."""
-        for chunk in moves.chunks():
-            self.add(estimator, complete(estimator.description, chunk))
-
-    def add(self, estimator: Any, rows: Chunk) -> None:
-        """Add some complete trajectories; values are asked for where λ < 1."""
+    def add(self, estimator: Any, chunk: Chunk) -> None:
+        """Add some trajectories; where λ < 1 the estimator is asked for the values on the way."""
+        rows = complete(estimator.description, chunk)
         state, follows = rows["state"], rows["next_state"]
         if self.visits is None:
             self.visits = _no_visits(estimator, state)
@@ -269,8 +273,10 @@ class Monitor:
         value = None
         if bool((rows["lam"] < 1).any(where=~rows["terminated"])):
             value = predict_rows(estimator, "value", follows.reshape(len(state), -1))
-        self.returns.add(self.visits.cells(state) & (KEYS - 1), rows, value)
-        self.sequence.add(np.zeros(len(state), np.int64), rows, value)
+        keys = self.visits.cells(state) & (KEYS - 1), np.zeros(len(state), np.int64)
+        by_place, in_turn = begin(keys, rows, value)
+        self.returns.add(by_place, rows)
+        self.sequence.add(in_turn, rows)
 
     def merge(self, other: Self) -> None:
         """Add what was counted elsewhere, of the same states."""

@@ -110,7 +110,14 @@ class Settings:
         self.description = make_learner(**of_learner) if learner is None else learner
         self.level = arguments.level("level", level)
         if arguments.flag("actions", actions):
-            self._refuse_beside_actions()
+            for name, wrong, why in (
+                ("lam", lambda lam: np.any(np.asarray(lam) != 1.0), ONE_LAM),
+                ("gamma", np.ndim, ONE_GAMMA),
+                ("estimand", lambda estimand: estimand != "target_return", TARGET_RETURN),
+            ):
+                own = getattr(self.description, name)
+                if own is not None and wrong(own):
+                    raise InputError(name, own if np.ndim(own) == 0 else "one per state", why)
             experience = by_action(experience)
         self.experience, observed = experience, experience.width is not None
         if features is not None and not observed:
@@ -134,16 +141,6 @@ class Settings:
         if by is None and pairs:
             self.remarks.append("TD learning, since actions with features; approximate")
 
-    def _refuse_beside_actions(self) -> None:
-        """Refuse settings that action values do not have."""
-        learner = self.description
-        if learner.lam is not None and bool(np.any(np.asarray(learner.lam) != 1.0)):
-            raise InputError("lam", learner.lam, ONE_LAM)
-        if learner.gamma is not None and np.ndim(learner.gamma):
-            raise InputError("gamma", "one per state", ONE_GAMMA)
-        if learner.estimand != "target_return":
-            raise InputError("estimand", learner.estimand, TARGET_RETURN)
-
     def __call__(self, chunk: Chunk, states: int | None) -> Any:
         """The estimator of so many states, or with features that fit the chunk."""
         learner = with_defaults(self.description, chunk, self._defaults)
@@ -159,12 +156,10 @@ class Settings:
 
             return ObservationEstimator(learner, built, self.bases)
         square = getattr(built, "largest_square", 1.0)
-        steps = {
-            name: Averaged(rule.alpha / square, rule.power)
-            for name in STEP_SIZES
-            if isinstance(rule := getattr(learner, name, None), Averaged)
-        }
-        return learner.replace(**steps).online(features=built, **self._samples)
+        for name in STEP_SIZES:
+            if isinstance(rule := getattr(learner, name, None), Averaged):
+                learner = learner.replace(**{name: Averaged(rule.alpha / square, rule.power)})
+        return learner.online(features=built, **self._samples)
 
     def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:
         """Lower κ to where the second moment of the traces stays finite under the ratios."""

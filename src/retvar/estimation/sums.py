@@ -77,12 +77,14 @@ class Sums:
         """Add transitions; all arguments are columns, or one number for all."""
         if not self.weighted and np.any(np.asarray(rho) != 1.0):
             self._weigh()
-        gamma, follows = (np.where(terminated, *x) for x in ((0.0, gamma), (state, next_state)))
-        numbers = (np.asarray(x, np.float64) for x in (gamma, gamma * lam, reward, rho))
-        columns = np.broadcast_arrays(np.int64(state), np.int64(follows), *numbers)
-        *key, reward, rho = map(np.ascontiguousarray, columns)
-        found = self._find(*key, reward)
-        add_powers(found, reward, rho[: rho.size * self.weighted], self._keys, self._sums)
+        ended = np.asarray(terminated)
+        g, follows = np.where(ended, 0.0, gamma), np.where(ended, state, next_state)
+        states = (np.asarray(x, np.int64) for x in (state, follows))
+        numbers = (np.asarray(x, np.float64) for x in (g, np.multiply(g, lam), reward, rho))
+        columns = map(np.ascontiguousarray, np.broadcast_arrays(*states, *numbers))
+        *key, r, weight = columns
+        found = self._find(*key, r)
+        add_powers(found, r, weight[: r.size * self.weighted], self._keys, self._sums)
 
     def _find(self, *columns: NDArray[Any]) -> Integers:
         """The number of the key (s, s′, γ′, γ′λ′) of each row; a new one takes its reward as c."""
