@@ -19,6 +19,7 @@ from retvar.estimation.files import (
     DATA,
     ESTIMATOR,
     FORMATS,
+    data_file,
     estimator_file,
     open_folder,
     write_data,
@@ -131,7 +132,9 @@ def estimate(source: str, **args: Any) -> None:
     estimator.safetensors, from which another run continues with --resume. After Ctrl-C all that an
     environment gave is saved, and the exit status is 130.
     """
-    formats = _formats(args["formats"])
+    formats = tuple(x for x in base.split_commas(args["formats"]) or () if x != "none")
+    if unknown := [each for each in formats if each not in FORMATS]:
+        raise InputError("formats", unknown[0], f"must be some of {', '.join(FORMATS)}, or none")
     _refuse(source, args)
     settings = _settings(args)
     experience = open_source(source, args, args["seed"])
@@ -140,7 +143,11 @@ def estimate(source: str, **args: Any) -> None:
         if experience.rewards:
             return _several(experience, settings, out, args)
         if args["follow"]:
-            return _follow(experience, settings, out, formats, args)
+            from retvar.estimation.estimate import follow
+
+            for found in follow(experience, **settings):  # until Ctrl-C
+                _report(found, source, _save(found, out), formats, args)
+            return None
         if args["log"] is not None:
             from retvar.experience.stream import parquet_path
 
@@ -152,8 +159,7 @@ def estimate(source: str, **args: Any) -> None:
         if failure is None:
             failure = _report(found, source, saved, formats, args)
         else:
-            data = saved.with_name(saved.name.replace(ESTIMATOR, DATA))
-            _print(found, None, [], [data, saved], args)
+            _print(found, None, [], [data_file(saved), saved], args)
     if failure is not None:
         print_note(f"The estimator is saved: {saved}")
         raise failure
@@ -191,13 +197,6 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
         args["seed"] = saved.steps if args["seed"] is None else args["seed"]
     args["seed"] = args["seed"] or 0
     return settings | {"seed": args["seed"]}
-
-
-def _formats(text: str) -> tuple[str, ...]:
-    given = tuple(each for each in base.split_commas(text) or () if each != "none")
-    if unknown := [each for each in given if each not in FORMATS]:
-        raise InputError("formats", unknown[0], f"must be some of {', '.join(FORMATS)}, or none")
-    return given
 
 
 def _refuse_unknown(experience: Experience, args: dict[str, Any]) -> None:
@@ -272,19 +271,7 @@ def _estimated(
         return error.estimate, error  # type: ignore[union-attr]
 
 
-def _follow(
-    experience: Experience, settings: dict[str, Any], out: Path, formats: Any, args: dict[str, Any]
-) -> None:
-    """Save, draw and print whenever the log has grown, until Ctrl-C."""
-    from retvar.estimation.estimate import follow
-
-    for k, found in enumerate(follow(experience, **settings)):
-        saved = _save(found, out, None)
-        written = [*write_report(found, out, formats, found.data), saved.with_name(DATA), saved]
-        _print(found, None, [], [] if k else written, args)  # the files are the same again
-
-
-def _save(found: Estimate, out: Path, resume: Path | None, unfinished: bool = False) -> Path:
+def _save(found: Estimate, out: Path, resume: Path | None = None, unfinished: bool = False) -> Path:
     """Write the estimator and the estimates.
 
     Those of a run that failed replace no others, unless it continued from them.

@@ -55,19 +55,15 @@ class Answer(Shown):
         """Plain data for JSON; each estimate as [estimate, low, high]."""
         plain = isinstance(self.state, int | str | list)
         found: dict[str, Any] = {
-            "state": self.state if plain else label_text(self.state),
-            "value": list(self.value),
-            "std": list(self.std),
-            "return_interval": list(self.return_interval),
-            "level": self.level,
-            "note": self.note,
-        }
+            "state": self.state if plain else label_text(self.state), "value": list(self.value),
+            "std": list(self.std), "return_interval": list(self.return_interval),
+            "level": self.level, "note": self.note,
+        }  # fmt: skip
         if (sample := self.rollouts) is not None:
             found["rollouts"] = {
-                "episodes": sample.size,
-                "cut_off": sample.cut_off, "completed": sample.completed > 0.0,
-                "mean": list(sample.mean), "std": list(sample.std),
-                "return_interval": list(sample.middle),
+                "episodes": sample.size, "cut_off": sample.cut_off,
+                "completed": sample.completed > 0.0, "mean": list(sample.mean),
+                "std": list(sample.std), "return_interval": list(sample.middle),
             }  # fmt: skip
         return found | {name: each.to_dict() for name, each in self.beside.items()}
 
@@ -144,25 +140,20 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     at = find_state(experience, state, len(getattr(visits, "counts", ())))
     labels, row = experience.labels, np.array([at])
     name = at.tolist() if row.ndim > 1 else at if labels is None else labels[at]
-    note, known_ends = _note(estimator, visits, row), estimator.has_intervals
+    fitted, known_ends = isinstance(estimator, LeastSquaresEstimator), estimator.has_intervals
+    note = str(estimator.note(row[0]) if fitted else getattr(estimator, "intervals", ""))
+    if not (row.ndim > 1 and fitted) and not visits.known(row)[0]:
+        note = NO_VISIT_NEAR if row.ndim > 1 else NEVER
     value, std = (
         Interval(ask(at), *(found.interval(at, what, level=level) if known_ends else UNKNOWN))
         for what, ask in (("value", found.value), ("std", found.std))
     )
     known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False
-    if known and isinstance(estimator, LeastSquaresEstimator):
+    if known and fitted:
         ends, doubt, here = found.return_intervals.at(at, level)
     wrong = found.self_check.warning if known else ""
     notes = "; ".join(filter(None, (note, doubt, wrong)))
     return Answer(name, value, std, ends, level, notes, here)
-
-
-def _note(estimator: Any, visits: Any, row: Any) -> str:
-    """A word where a state or observation is unknown, or its estimate weak."""
-    vector, fitted = row.ndim > 1, isinstance(estimator, LeastSquaresEstimator)
-    if not (vector and fitted) and not visits.known(row)[0]:
-        return NO_VISIT_NEAR if vector else NEVER
-    return str(estimator.note(row[0]) if fitted else getattr(estimator, "intervals", ""))
 
 
 def answers_table(answers: list[Answer]) -> str:

@@ -80,7 +80,11 @@ def learn_on_cluster(
         sums = mapped(sum_piece, states=states, learner=learner)
         for piece, (own, counts, theirs, ids) in zip(pieces, sums, strict=True):
             refuse_split(seen_in, piece.file, ids)
-            names.append(_renumbered(labels, theirs))
+            names.append(None)
+            if labels is not None and theirs is not None:
+                number = {label: k for k, label in enumerate(dict.fromkeys([*labels, *theirs]))}
+                labels[:] = number  # new ones are added in order
+                names[-1] = np.array([number[label] for label in theirs], dtype=np.int64)
             experience.counts.merge(counts)
             if own is not None:
                 estimator = estimator or StateEstimator(own.description, 1)
@@ -93,12 +97,3 @@ def learn_on_cluster(
             for seen in mapped(observe_piece, names, estimator=whole):
                 found._monitor.merge(seen)
     found._estimator = estimator
-
-
-def _renumbered(labels: list[Any] | None, theirs: list[Any] | None) -> Any:
-    """The number of each label of a file among all labels; new ones are added in order."""
-    if labels is None or theirs is None:
-        return None
-    number = {label: k for k, label in enumerate(dict.fromkeys([*labels, *theirs]))}
-    labels[:] = number
-    return np.array([number[label] for label in theirs], dtype=np.int64)

@@ -26,6 +26,7 @@ from retvar.experience.stream import Chunk, Experience
 from retvar.online import OnlineEstimator
 from retvar.support import arguments
 from retvar.support.errors import InputError, RetvarError
+from retvar.support.files import kind_of
 from retvar.support.format import count, reasons, visible
 from retvar.support.html import Shown
 from retvar.td.learners import Learner
@@ -272,8 +273,12 @@ class Estimate(Shown):
         1000
         """
         path = arguments.path("path", path)
-        if files.means_folder(path):
-            files.save_folder(self, path)
+        kind = kind_of("path", path)
+        if kind == "folder" or not (path.suffix or kind):
+            files.open_folder("path", path)
+            self.save(path / files.ESTIMATOR)  # first, since estimates may fail
+            files.write_data(self.data, path / files.ESTIMATOR)
+            files.write_report(self, path, files.FORMATS[:1], self.data)
             return
         self.estimator.notes = {"estimate": files.to_notes(self)}
         self.estimator.save(path)

@@ -23,12 +23,6 @@ RESUMED = "resumed: the self-check and return intervals rest on the returns of t
 REASONS = ("rejected", "unmarked_ends")  # fields that count by reason
 
 
-def means_folder(path: Path) -> bool:
-    """Whether a path to save to is that of a folder: one that exists, or has no suffix."""
-    kind = kind_of("path", path)
-    return kind == "folder" or not (path.suffix or kind)
-
-
 def estimator_file(path: Path) -> Path:
     """The file of the estimator: in a folder, the one that an estimate was saved to."""
     return path / ESTIMATOR if kind_of("file", path) == "folder" else path
@@ -131,19 +125,16 @@ def open_folder(field: str, out: Path) -> None:
     require_writable(field, out)
 
 
-def save_folder(found: Any, out: Path, formats: Sequence[str] = FORMATS[:1]) -> None:
-    """Write estimator, estimates, figures and report, as ``retvar estimate --out`` does."""
-    open_folder("path", out)
-    found.save(out / ESTIMATOR)  # first, since estimates may fail
-    write_data(found.data, out / ESTIMATOR)
-    write_report(found, out, formats, found.data)
+def data_file(estimator: Path) -> Path:
+    """The file of the estimates beside that of the estimator."""
+    return estimator.with_name(estimator.name.replace(ESTIMATOR, DATA))
 
 
 def write_data(data: Any, estimator: Path) -> None:
     """Write the estimates beside the estimator."""
     from retvar.support.cache import write_netcdf
 
-    write_netcdf(estimator.with_name(estimator.name.replace(ESTIMATOR, DATA)), data)
+    write_netcdf(data_file(estimator), data)
 
 
 def write_report(

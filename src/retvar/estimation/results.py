@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from functools import partial
@@ -355,8 +356,8 @@ def _equal_decimals(estimate: float, *ends: float) -> list[str]:
     return [number(x, magnitude=magnitude, last=last) for x in numbers]
 
 
-def describe_data(data: xarray.Dataset, counts: Counts) -> str:
-    """Lines about source, settings, transitions and problems of the data."""
+def tell(data: xarray.Dataset, counts: Counts) -> list[list[str]]:
+    """Lines about the data: source and size; settings and remarks; what was left out."""
     a = data.attrs
     policy = f", {visible(a['policy'])} policy" if a["policy"] else ""
     gamma, lam = (x if isinstance(x, str) else f"{x:g}" for x in (a["gamma"], a["lam"]))
@@ -375,20 +376,29 @@ def describe_data(data: xarray.Dataset, counts: Counts) -> str:
         f"{visible(a['source'])}{policy}: γ = {gamma}, λ = {lam}, {kinds.get(by, method)}",
         f"{read}; {transitions}" if read else f"{transitions}, {episodes}",
     ]
-    told: list[tuple[str, Any]] = [
+    remarks: list[tuple[str, Any]] = [
         ("values are expected sums of costs ({}), not of rewards", a.get("reward")),
         ("{}", _reliability(data) if "note" in data and by == "least_squares" else ""),
         ("{}", a["remarks"]),
         ("return intervals: {}", "" if limits.endswith("not observed") else limits),
+    ]
+    left_out = [
         ("importance ratios: the largest is {}", ratios if weighted else ""),
         ("left out: {}", reasons(counts.rejected)),
         (f"{sums} are missing: {{}}", "" if kept in a["warnings"] else kept),
         ("truncated without a flag: {}", reasons(counts.unmarked_ends)),
-        *(("WARNING: {}", each) for each in a["warnings"].splitlines()),
         ("{} outside the bounds: clipped to them", outside),
-        ("the data's own returns: {}", a.get("self_check")),
     ]
-    return "\n".join([*heading, *(text.format(given) for text, given in told if given)])
+    lines = ([text.format(x) for text, x in part if x] for part in (remarks, left_out))
+    return [heading, *lines]
+
+
+def describe_data(data: xarray.Dataset, counts: Counts) -> str:
+    """The same as text, with warnings and the self-check."""
+    warned = (f"WARNING: {each}" for each in data.attrs["warnings"].splitlines())
+    checked = data.attrs.get("self_check")
+    last = [f"the data's own returns: {checked}"] if checked else []
+    return "\n".join([*itertools.chain(*tell(data, counts)), *warned, *last])
 
 
 def _reliability(data: xarray.Dataset) -> str:

@@ -185,7 +185,9 @@ def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
         bases = [NAMES[0] if isinstance(x, Features) else x for x in given]
     names = *NAMES, DEEP
     known = isinstance(own, Features) or (isinstance(own, str) and own in FAMILIES)
-    if not (known and all(x in names if isinstance(x, str) else _is_base(x) for x in bases)):
+    for x in bases:
+        known &= x in names if isinstance(x, str) else hasattr(x, "fit") and hasattr(x, "predict")
+    if not known:
         families, more = (", ".join(map(repr, x)) for x in ([*FAMILIES, DEEP], NAMES[1:]))
         remedy = f"must be {families}, rv.features, or a list of these, {more} and bases"
         raise InputError("features", literal(given), remedy)
@@ -197,10 +199,6 @@ def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
 def networks() -> Any:
     """Networks as a base; they lie above this module, and are looked up when they are asked for."""
     return importlib.import_module(f"retvar.{DEEP}").Networks()
-
-
-def _is_base(given: Any) -> bool:
-    return hasattr(given, "fit") and hasattr(given, "predict")
 
 
 def features_for(experience: Experience, observed: Any, family: Any) -> Features:

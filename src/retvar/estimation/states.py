@@ -251,7 +251,7 @@ class StateEstimator(LeastSquaresEstimator):
     @classmethod
     def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
         found = cls(learner, header["states"])
-        found.sums = Sums.restored(arrays)
+        found.sums = Sums(**arrays)
         found._count(header["steps"])
         return found
 

@@ -21,7 +21,7 @@ Against a mean below b it needs a bound m on ratios that the log may not have se
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,11 @@ class Sums:
     ([0, 1], [1, 0], [2.0, 1.0])
     """
 
-    def __init__(self) -> None:
-        self._hold(np.zeros((0, CENTRE + 1)), np.zeros((0, PLAIN)))
+    def __init__(self, keys: Any = (), sums: Any = ()) -> None:
+        """Sums as :meth:`arrays` gives them; by default there are none."""
+        if not len(keys):
+            keys, sums = np.zeros((0, CENTRE + 1)), np.zeros((0, PLAIN))
+        self._hold(keys, sums)
 
     def _hold(self, keys: Array, sums: Array) -> None:
         """Take over keys (s, s′, γ′, γ′λ′, c) and their sums; leave room for more."""
@@ -147,16 +150,9 @@ class Sums:
                 self._sums[key, self._column(a, b)] += sum(terms)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything as named arrays, from which :meth:`restored` makes it again."""
+        """Everything as named arrays, the arguments of the class."""
         held = {"keys": self._keys, "sums": self._sums}
         return {name: x[: self._count].copy() for name, x in held.items()}
-
-    @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Sums:
-        """The sums that :meth:`arrays` came from."""
-        found = cls()
-        found._hold(arrays["keys"], arrays["sums"])
-        return found
 
 
 def _columns(keys: Array) -> list[NDArray[Any]]:

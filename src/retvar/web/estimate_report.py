@@ -11,7 +11,7 @@ import numpy as np
 
 from retvar.estimation.answers import answers_table
 from retvar.estimation.files import PAGE
-from retvar.estimation.results import table_rows
+from retvar.estimation.results import table_rows, tell
 from retvar.estimation.verdicts import AGREES, DISAGREES
 from retvar.support.files import write_text
 from retvar.support.format import count, number
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from retvar.estimation.answers import Answer
     from retvar.estimation.check import Check
     from retvar.estimation.estimate import Estimate
+    from retvar.experience.stream import Counts
 
 MOST_ROWS = 300  # of the table; the files have all
 TITLES = {  # of figures, in order, and what one sees
@@ -79,7 +80,8 @@ def estimate_page(
     True
     """
     a = data.attrs
-    rows = table_rows(data, MOST_ROWS)
+    rows, counts = table_rows(data, MOST_ROWS), found.experience.counts
+    _, remarks, left_out = tell(data, counts)
     shown, hidden = len(rows.lines) - 1, rows.hidden
     policy = f", {a['policy']} policy" if a["policy"] else ""
     spread = "of each action" if a.get("actions") else ""
@@ -89,14 +91,14 @@ def estimate_page(
         "subtitle": f"{a['source']}{policy}",
         "warnings": [each for each in a.get("warnings", "").splitlines() if each],
         "facts": _facts(data, rows.unit, shown + hidden),
-        "remarks": _remarks(data),
+        "remarks": remarks,
         "checks": _checks(found, checked),
         "reading": str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
         "asked": answers_table(list(asked)) if asked else "",
         "figures": [_picture(x, figures[x], files, sums) for x in TITLES if x in figures],
         "table": _table(rows.lines),
         "table_note": _table_note(shown, hidden, rows.unit, data, files),
-        "dropped": _dropped(found, data),
+        "left_out": left_out + _not_answered(data, counts),
         "command": found.experience.command,
         "settings": _settings(data),
         "files": files,
@@ -144,19 +146,6 @@ def _facts(data: xarray.Dataset, unit: str, places: int) -> list[tuple[str, str]
     return found
 
 
-def _remarks(data: xarray.Dataset) -> list[str]:
-    a, found = data.attrs, []
-    if a.get("understood"):
-        found.append(f"The log was read as {a['understood']}.")
-    if a.get("reward"):
-        found.append(f"Values are expected sums of costs ({a['reward']}), not of rewards.")
-    for name, text in (("remarks", "{}."), ("return_intervals", "Return intervals: {}.")):
-        if a.get(name) and not str(a[name]).endswith("not observed"):
-            said = text.format(a[name])
-            found.append(said[0].upper() + said[1:])
-    return found
-
-
 def _checks(found: Estimate, checked: Check | None) -> list[dict[str, Any]]:
     """The check against the data's own returns, and the one on fresh data."""
     rows = [("The data's own returns", found.self_check)]
@@ -186,33 +175,11 @@ def _table_note(
     return ". ".join([*parts, "A click on a heading sorts."])
 
 
-def _dropped(found: Estimate, data: xarray.Dataset) -> list[tuple[str, str]]:
-    """Counts of everything that was left out, cut off, clipped or not answered."""
-    counts, a = found.experience.counts, data.attrs
-    rows: list[tuple[str, int]] = [
-        (f"left out: {reason}", times) for reason, times in sorted(counts.rejected.items())
-    ]
-    rows.append(("left out by the estimator", int(a["rejected"]) - counts.rejected.total()))
-    rows += [
-        (f"truncated without a flag: {reason}", times)
-        for reason, times in sorted(counts.unmarked_ends.items())
-    ]
-    rows += [
-        ("rows equal to one before", counts.duplicates),
-        ("ties in time, kept in the order of the log", counts.ties),
-        ("observations outside the bounds, clipped to them", int(a["out_of_bounds"])),
-        ("episodes cut off before their end", counts.episodes - counts.ends),
-    ]
-    if "state" in data.dims:
-        never = int((data["visits"].values == 0).sum())
-        rows.append(("states without a visit, and so without an estimate", never))
-    unknown = int((~np.isfinite(data["std"].values) & (data["visits"].values > 0)).sum())
-    rows.append(("visited, but not determined by the data", unknown))
-    found_rows = [(label, f"{times:,}") for label, times in rows if times > 0]
-    if float(a["largest_ratio"]) != 1.0:
-        size = round(float(a["effective_sample_size"]))
-        found_rows.append(("effective sample size under importance ratios", f"{size:,}"))
-    return found_rows
+def _not_answered(data: xarray.Dataset, counts: Counts) -> list[str]:
+    """Episodes without an end, and states without a visit."""
+    cut, never = counts.episodes - counts.ends, int((data["visits"].values == 0).sum())
+    lines = [f"{count(cut, 'episode')} cut off before the end"] if cut else []
+    return lines + ([f"{count(never, 'state')} without a visit, and so unknown"] if never else [])
 
 
 def _settings(data: xarray.Dataset) -> list[tuple[str, str]]:
