@@ -242,6 +242,7 @@ class Experience(Shown):
         """
         if self._table is None:
             given, found = self.source(self.counts), self.counts
+            before = found.transitions, found.episodes, found.ends  # of what is resumed
             table = self._table = given if isinstance(given, Moves) else Moves()
             try:
                 for chunk in given if given is not table or "rho" in table.columns else ():
@@ -251,8 +252,8 @@ class Experience(Shown):
                     if progress is not None:
                         progress(found.transitions)
             finally:  # episodes that were going on are cut off
-                found.transitions, found.episodes = len(table), table.count()
-                found.ends = table.count("terminated")
+                own = len(table), table.count(), table.count("terminated")
+                found.transitions, found.episodes, found.ends = np.add(before, own).tolist()
             if self.is_log and progress is not None:
                 progress(found.transitions)
             refused = self.is_log and not self.force and found.transitions
