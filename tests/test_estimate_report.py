@@ -83,7 +83,7 @@ def test_what_was_dropped_and_warnings_are_in_plain_view(tmp_path):
     read, text = words_of(tmp_path / "a")
     assert "of 69 rows are left out" in text
     assert read.ids.index("warnings") < read.ids.index("summary")
-    assert "left out: 9 reward is missing or not finite" in text
+    assert "left out: 9 × reward is missing or not finite" in text
     assert "retvar estimate log.csv --gamma 0.9" in text
 
 

@@ -40,17 +40,22 @@ def load(path: str | Path) -> Any:
     0
     """
     from retvar.estimation.observations import ObservationEstimator
-    from retvar.estimation.states import StateEstimator
+    from retvar.estimation.states import FORMAT, StateEstimator
     from retvar.online.checkpoint import read_tensors, restore
     from retvar.support import arguments
+    from retvar.td.learners import from_dict
 
     path = estimator_file(arguments.path("path", path))
-    found = read_tensors(path)[0].get("kind")
-    if found == "deep_critic":
+    header, arrays = read_tensors(path)
+    if header.get("kind") == "deep_critic":
         raise InputError("file", path, "is a deep critic: read it with rv.deep.Critic.load")
     for kind in (StateEstimator, ObservationEstimator):
-        if found == kind.file_kind:
-            return kind.load(path)
+        if header.get("kind") == kind.file_kind:
+            if header.get("format") != FORMAT:
+                raise InputError("file", path, f"is not of format {FORMAT}")
+            found = kind.restored(from_dict(header["learner"]), header, arrays)
+            found.notes = header["notes"]
+            return found
     return restore(path)
 
 

@@ -129,7 +129,8 @@ class ObservationEstimator(LeastSquaresEstimator):
         return header, next(self._added.chunks(max(1, self.steps)), {})
 
     @classmethod
-    def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
+    def restored(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        """The estimator that was saved."""
         found = cls(learner, from_dict(header["features"]), header.get("bases", NAMES[:1]))
         if arrays:
             found.add(arrays)

@@ -17,11 +17,11 @@ from retvar.estimation.return_intervals import Calibration, ReturnsByState
 from retvar.estimation.returns import Returns
 from retvar.estimation.sums import RatioCheck, Sums, check_sums
 from retvar.experience.moves import Moves
-from retvar.online.checkpoint import read_tensors, write_tensors
+from retvar.online.checkpoint import write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
 from retvar.td.features import States
-from retvar.td.learners import Learner, from_dict
+from retvar.td.learners import Learner
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -46,7 +46,7 @@ class LeastSquaresEstimator:
     _look_up: Any  # everything that is known, and where a column of states is in it
     calibrated: Any  # what return intervals rest on, from observed returns
     _saved: Any  # header and arrays of a file
-    _restore: Any  # takes them from there
+    restored: Any  # an estimator with this learner, from header and arrays
 
     def __init__(self, learner: Learner) -> None:
         self.description = learner
@@ -113,7 +113,7 @@ class LeastSquaresEstimator:
     # ------------------------------------------------------------------ files
 
     def save(self, path: Any) -> None:
-        """Write to a file, from which :meth:`load` continues.
+        """Write to a file, from which :func:`retvar.load` continues.
 
         Of states, the sums are saved; of observations, all transitions, since the spread at a place
         comes from those around it. Return intervals and checks then rest on new transitions.
@@ -124,16 +124,6 @@ class LeastSquaresEstimator:
             "notes": self.notes, "steps": self.steps,
         }  # fmt: skip
         write_tensors(path, about | header, arrays)
-
-    @classmethod
-    def load(cls, path: Any) -> Self:
-        """Read an estimator that :meth:`save` wrote."""
-        header, arrays = read_tensors(arguments.path("path", path))
-        if (header.get("kind"), header.get("format")) != (cls.file_kind, FORMAT):
-            raise InputError("file", path, f"is not a file of {cls.__name__}, format {FORMAT}")
-        found = cls._restore(from_dict(header["learner"]), header, arrays)
-        found.notes = header["notes"]
-        return found  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.steps:,} steps>"
@@ -249,7 +239,8 @@ class StateEstimator(LeastSquaresEstimator):
         return {"states": self._states}, self.sums.arrays()
 
     @classmethod
-    def _restore(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
+    def restored(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        """The estimator that was saved."""
         found = cls(learner, header["states"])
         found.sums = Sums(**arrays)
         found._count(header["steps"])

@@ -91,7 +91,7 @@ def estimate_page(
         "subtitle": f"{a['source']}{policy}",
         "warnings": [each for each in a.get("warnings", "").splitlines() if each],
         "facts": _facts(data, rows.unit, shown + hidden),
-        "remarks": remarks,
+        "remarks": [f"{each[0].upper()}{each[1:]}." for each in remarks],
         "checks": _checks(found, checked),
         "reading": str(a.get("observed_note", "")) and f"Observed returns: {a['observed_note']}.",
         "asked": answers_table(list(asked)) if asked else "",
