@@ -359,8 +359,13 @@ class Log:
         if len(texts) > MOST_STATES:
             remedy = "too many to be states; name columns of numbers as observations"
             raise InputError("state", f"more than {MOST_STATES:,} different ones", remedy)
-        labels[:] = (self._text_label(text, name) for text in texts)
-        return f"enum_code(TRY_CAST({{}} AS {enum}))::INTEGER"
+        own = [self._text_label(text, name) for text in texts]
+        number = {label: k for k, label in enumerate(dict.fromkeys([*labels, *own]))}
+        code = f"enum_code(TRY_CAST({{}} AS {enum}))"
+        if labels:  # numbered before
+            code = f"({[number[label] for label in own]})[{code} + 1]"
+        labels[:] = number
+        return f"{code}::INTEGER"
 
     def _label(self, state: Any) -> Any:
         """The label of a state in the database; None for no state."""
