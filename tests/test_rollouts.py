@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 import retvar as rv
 from retvar.cli import main
-from retvar.estimation.rollouts import observed
+from retvar.estimation.rollouts import Observed
 from tests.oracle import fresh_seed
 
 Z = 4.9  # standard errors: false alarms below one in a million
@@ -114,7 +114,7 @@ STARTS = {  # a state, and what is observed there
 def test_episodes_start_where_they_are_told_to(name):
     """In a state, or in one that shows an observation."""
     state, shown = STARTS[name]
-    for start in (state, observed(shown)):
+    for start in (state, Observed(shown)):
         env, seen = gymnasium.make(name), []
 
         def policy(observation, space=env.action_space, seen=seen):
@@ -151,6 +151,59 @@ class Slider(gymnasium.Env):
 @pytest.mark.parametrize("start", [(0, 0.05, 0, 0), ([0, 0.05], [0, 0])])
 def test_positions_and_velocities_are_two_lists_or_one(start):
     assert_allclose(rv.rollouts(Slider(), gamma=1.0, start=start, episodes=3).returns, 0.05)
+
+
+class Walk(gymnasium.Env):
+    """A walk in two dimensions that starts anywhere."""
+
+    observation_space = gymnasium.spaces.Box(-20, 20, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.own = self.state = self.np_random.uniform(0, 1, 2)
+        return self.shown(), {}
+
+    def step(self, action):
+        self.own = self.state = self.walked() + self.np_random.normal(0, 0.1, 2)
+        return self.shown(), float(self.own[0]), False, False, {}
+
+    def walked(self):
+        return np.asarray(self.state)
+
+    def shown(self):
+        return self.state.astype(np.float32)
+
+
+class Distance(Walk):
+    """It shows the distance from 10."""
+
+    def shown(self):
+        return (10 - self.state).astype(np.float32)
+
+
+class Copied(Walk):
+    """Its state is a copy for display."""
+
+    def walked(self):
+        return self.own
+
+
+def test_a_state_that_is_another_or_only_shown_is_no_start():
+    """A start elsewhere would give the return of another place."""
+    how = {"gamma": 0.5, "episodes": 20, "max_steps": 15}
+    for start in ([5, 1], Observed([5, 1])):
+        assert rv.rollouts(Walk(), start=start, **how).mean.estimate == pytest.approx(10, abs=0.2)
+        for world in (Distance, Copied):
+            with pytest.raises(rv.InputError) as error:
+                rv.rollouts(world(), start=start, **how)
+            assert error.value.field == "start"
+
+    def put(inner):
+        inner.own = np.array([5.0, 1.0])
+        return np.array([5, 1], np.float32)
+
+    assert rv.rollouts(Copied(), start=put, **how).mean.estimate == pytest.approx(10, abs=0.2)
 
 
 REFUSED = [
@@ -203,6 +256,17 @@ def test_the_command_asks_for_the_return_within_the_limit():
     words = ("gymnasium:CartPole-v1", "--gamma", 1, "--max-steps", 5, "--episodes", 9)
     found = json.loads(command(*words, "--within-limit", "--json").stdout)
     assert (found["mean"], found["within_limit"]) == ([5.0, 5.0, 5.0], True)
+
+
+def near_the_goal(inner):
+    inner.s = 14
+    return 14
+
+
+def test_the_command_starts_where_a_function_puts_the_environment():
+    words = ("gymnasium:FrozenLake-v1", "--gamma", 0.9, "--episodes", 50, "--json")
+    put = command(*words, "--start", f"{__name__}:near_the_goal")
+    assert put.output == command(*words, "--start", 14).output
 
 
 class Broken(gymnasium.Env):

@@ -311,7 +311,7 @@ def _report(
 def _answer(found: Estimate, text: str, source: str, args: dict[str, Any]) -> Answer:
     """The answer for an ``--at``, with roll-outs or a word on why an environment gives none."""
     import retvar as rv
-    from retvar.estimation.rollouts import observed
+    from retvar.estimation.rollouts import Observed
 
     answer = found.at(text)
     answer = replace(answer, beside=_beside(found, answer))
@@ -325,7 +325,7 @@ def _answer(found: Estimate, text: str, source: str, args: dict[str, Any]) -> An
         else ""
     )  # fmt: skip
     how = {
-        "gamma": args["gamma"], "start": observed(answer.state), "episodes": episodes,
+        "gamma": args["gamma"], "start": Observed(answer.state), "episodes": episodes,
         "level": answer.level, "deterministic": args["deterministic"], "seed": args["seed"] + 2,
     }  # fmt: skip
     try:

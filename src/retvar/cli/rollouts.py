@@ -18,7 +18,7 @@ SHOWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles
 OPTIONS: base.Options = {
     "gamma": (float, "Discount γ."),
     **sources.ACTING,
-    "start": ("STATE", "Where every episode starts, such as 14 or 0.0,0.1 [default: anywhere]."),
+    "start": ("STATE", "Where all start: 14, or 0.0,0.1, or MODULE:FUNCTION [default: anywhere]."),
     "episodes": (click.IntRange(2), "Number of returns."),
     "max_steps": (base.ONE, "Cut episodes off after this many steps."),
     "within_limit": (bool, "The return up to the limit of steps: truncation counts as an end."),
@@ -54,13 +54,15 @@ def rollouts(source: str, **args: Any) -> None:
 
 
 def _start(text: str | None) -> Any:
-    """A state, from a number, a list of numbers, or numbers separated by commas."""
+    """A state, from a number or several with commas, or a function that puts it there."""
     if text is None:
         return None
     for form in (text, f"[{text}]"):
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(form)
-    raise InputError("start", text, "must be a number, or numbers such as 0.0, 0.1")
+    if ":" in text:
+        return sources.import_function("start", text)
+    raise InputError("start", text, "must be a number, numbers such as 0.0, 0.1, or a function")
 
 
 def _to_dict(sample: ReturnSample, below: float | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from retvar.deep.modules import ROWS, Ensemble, SpreadModule
 from retvar.estimation.check import check
-from retvar.estimation.rollouts import observed, rollouts
+from retvar.estimation.rollouts import Observed, rollouts
 from retvar.experience.stream import Chunk, Experience
 from retvar.online.checkpoint import MALFORMED, read_tensors, write_tensors
 from retvar.support import arguments
@@ -264,7 +264,7 @@ class Critic:
         for k, x in enumerate(tried):
             try:
                 sample = rollouts(
-                    env, policy, gamma=gamma, start=observed(x), seed=seed + k,
+                    env, policy, gamma=gamma, start=Observed(x), seed=seed + k,
                     episodes=episodes, truncated="as_end", deterministic=deterministic, **options,
                 )  # fmt: skip
             except InputError as error:

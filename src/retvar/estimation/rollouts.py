@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -21,6 +23,7 @@ Value = Callable[[Any], Any]
 CUT_OFF, AS_END = "cut_off", "as_end"  # what truncation means
 NEGLIGIBLE = 1e-3  # discount of what follows a cut that counts no longer: the return is whole
 NEAR = 0.01  # of an observation asked for: the same
+FUNCTION = "give a function that puts the environment into a state and returns the observation"
 
 
 def rollouts(
@@ -175,16 +178,14 @@ def _placed(envs: list[Any], start: Any, max_steps: int | None, after: ExitStack
 @contextmanager
 def _starting(inner: Any, start: Any) -> Iterator[None]:
     """Let the episodes of an environment, without its wrappers, start in a given state."""
+    if not callable(start):
+        _refuse_deaf(inner, start)
     reset = inner.reset
 
     @wraps(reset)
     def put(**settings: Any) -> tuple[Any, dict[str, Any]]:
         _, info = reset(**settings)
-        observation = _put(inner, start)
-        if not inner.observation_space.contains(observation):
-            remedy = f"gives {observation!r}, no observation of the environment"
-            raise InputError("start", start, remedy)
-        return observation, info
+        return _put(inner, start), info
 
     inner.reset = put
     try:
@@ -193,30 +194,54 @@ def _starting(inner: Any, start: Any) -> Iterator[None]:
         inner.reset = reset
 
 
-def observed(observation: Any) -> Callable[[Any], Any]:
+@dataclass(frozen=True, eq=False)
+class Observed:
     """A start for :func:`rollouts`: the state in which an environment shows this observation.
 
     The observation is the state itself, or holds the cosine and sine of its angles, as Pendulum's
     and Acrobot's do.
     """
 
-    def put(inner: Any) -> Any:
-        shown = _put(inner, observation)
-        if np.shape(shown) != np.shape(observation) or not np.allclose(
-            shown, observation, rtol=1e-3, atol=NEAR
-        ):
-            remedy = f"{type(inner).__name__} has no state known to show this observation"
-            raise InputError("start", observation, remedy)
-        return shown
+    observation: Any
 
-    return put
+
+def _refuse_deaf(inner: Any, start: Any) -> None:
+    """Refuse a ``state`` that is not what is observed, or that moves nothing where it is set."""
+    space, name = deepcopy(inner.action_space), type(inner).__name__
+    space.seed(0)
+    action = space.sample()
+    seen, _ = inner.reset(seed=0)
+    if not _has_state(inner):
+        return  # it is told in another way
+    shown = _shown(inner), seen
+    after, *told = inner.step(action)[:3]
+    if not (_alike(*shown) and _alike(_shown(inner), after)):
+        raise InputError("start", start, f"{name}'s state is not what it shows; {FUNCTION}")
+    inner.reset(seed=0)
+    put = _put(inner, start)
+    then = inner.step(action)[:3]
+    if np.array_equal(after, then[0]) and told == [*then[1:]] and not _alike(put, seen):
+        raise InputError("start", start, f"{name} does not go on from a state set; {FUNCTION}")
 
 
 def _put(inner: Any, start: Any) -> Any:
     """Put an environment into a state; returns its observation."""
+    observation = start(inner) if callable(start) else _set(inner, start)
+    if not inner.observation_space.contains(observation):
+        remedy = f"gives {observation!r}, no observation of the environment"
+        raise InputError("start", start, remedy)
+    return observation
+
+
+def _set(inner: Any, start: Any) -> Any:
+    """Set the state of an environment; returns its observation."""
     name = type(inner).__name__
-    if callable(start):
-        return start(inner)
+    if isinstance(start, Observed):
+        shown = _set(inner, start.observation)
+        if not _alike(shown, start.observation, NEAR):
+            remedy = f"{name} has no state known to show this observation"
+            raise InputError("start", start.observation, remedy)
+        return shown
     if hasattr(inner, "P") and hasattr(inner, "s"):  # toy text
         if not arguments.is_integer(start) or start not in inner.P:
             raise InputError("start", start, f"must be a state from 0 to {len(inner.P) - 1}")
@@ -230,9 +255,8 @@ def _put(inner: Any, start: Any) -> Any:
             raise InputError("start", start, remedy)
         inner.set_state(state[: sizes[0]], state[sizes[0] :])
         return inner._get_obs()
-    if np.size(getattr(inner, "state", ())) == 0:
-        remedy = f"{name} has no state that can be set; give a function that puts the environment "
-        raise InputError("start", start, remedy + "into a state and returns the observation")
+    if not _has_state(inner):
+        raise InputError("start", start, f"{name} has no state that can be set; {FUNCTION}")
     state, size = arguments.floats("start", start, "the numbers of the state"), np.size(inner.state)
     if state.ndim == 1 and state.size > size:  # an observation: cosine and sine of each angle
         angles = state.size - size
@@ -241,5 +265,21 @@ def _put(inner: Any, start: Any) -> Any:
     if state.shape != np.shape(inner.state):
         raise InputError("start", start, f"{name} must get {size} numbers, as its state has")
     inner.state = tuple(state.tolist()) if isinstance(inner.state, tuple) else state
-    show = getattr(inner, "_get_obs", getattr(inner, "_get_ob", lambda: state))
+    return _shown(inner)
+
+
+def _has_state(inner: Any) -> bool:
+    """Whether its ``state`` is numbers, as in classic control."""
+    return np.asarray(getattr(inner, "state", None)).dtype.kind in "iuf"
+
+
+def _shown(inner: Any) -> Any:
+    """What an environment shows in its state."""
+    show = getattr(inner, "_get_obs", getattr(inner, "_get_ob", lambda: inner.state))
     return np.asarray(show(), dtype=np.float32)
+
+
+def _alike(shown: Any, given: Any, near: float = 1e-4) -> bool:
+    """Whether two observations are the same, up to rounding."""
+    same = np.shape(shown) == np.shape(given)
+    return same and np.allclose(shown, given, rtol=0.1 * near, atol=near)
