@@ -78,14 +78,14 @@ def test_rewards_keep_their_spread_where_pairs_of_states_are_many(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["complex MDP, π", "complex MDP, π from μ"])
-def test_nine_in_ten_intervals_hold(name):
-    """Of 40 logs with fixed seeds; at half the width 59% would hold: see the next test."""
+def test_nine_in_ten_intervals_hold_and_half_of_their_width_would_not_do(name):
+    """Of 25 logs with fixed seeds; at half the width 59% would hold."""
     case, rng = PAGE[name], np.random.default_rng(5)
     world = case.make()
     truth = rv.law(world.mdp, rv.Policy(world.target), lam=1.0)[1]
     limit = truth.mean - 0.5 * truth.std.middle
-    hits = []
-    for seed in rng.integers(2**31, size=40):
+    hits, halves = [], []
+    for seed in rng.integers(2**31, size=25):
         columns = () if world.on_policy else ("rho",)
         law = estimated(world, case.rows, seed, columns=columns).law(1)
         pairs = [
@@ -95,19 +95,10 @@ def test_nine_in_ten_intervals_hold(name):
         ]
         given = [(a, b) for a, b in pairs if not np.isnan(a.low)]
         hits += [a.low <= b.high and b.low <= a.high for a, b in given]
-    assert len(hits) > 80
-    assert np.mean(hits) > 0.7
-    assert np.mean(hits) < 1.0
-
-
-def test_half_of_the_width_would_be_noticed():
-    world = PAGE["complex MDP, π"].make()
-    truth = rv.law(world.mdp, rv.Policy(world.target), lam=1.0)[3].cvar(0.2).middle
-    hits = []
-    for seed in range(60):
-        found = estimated(world, 4_000, seed).law(3).cvar(0.2)
-        hits.append(abs(truth - found.estimate) <= (found.high - found.low) / 4)
-    assert np.mean(hits) < 0.7
+        halves += [abs(b.middle - a.estimate) <= (a.high - a.low) / 4 for a, b in given]
+    assert len(hits) > 50
+    assert 0.7 < np.mean(hits) < 1.0
+    assert np.mean(halves) < 0.7
 
 
 def test_a_tail_of_few_events_has_no_interval():
