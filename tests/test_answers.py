@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import retvar as rv
 from retvar.cli import main
@@ -52,17 +52,35 @@ def log(labels):
 def test_several_states_get_the_answers_that_each_of_them_gets(by):
     found = rv.estimate(from_table(log(["a10", "a2", "a1"])), gamma=0.9, by=by)
     names = ["a2", "a10", "a2", "a1"]
-    numbers = [found.experience.labels.index(name) for name in names]
-    for several in (names, np.array(names), tuple(names), numbers, np.array(numbers)):
+    for several in (names, np.array(names), tuple(names)):
         assert found.value(several).tolist() == [found.value(name) for name in names]
         assert found.std(several).tolist() == [found.std(name) for name in names]
         ends = np.transpose(found.interval(several, "std"))
         assert [tuple(pair) for pair in ends] == [found.interval(name, "std") for name in names]
     assert found.value([]).size == 0
-    for wrong in (["a1", "snow"], np.zeros((2, 2), dtype=int), [7]):
+    for wrong in (["a1", "snow"], np.zeros((2, 2), dtype=int), [0]):
         with pytest.raises(InputError):
             found.value(wrong)
     assert np.isnan(lake(by=by).value([5, 0])).tolist() == [True, False]  # 5 is a hole
+
+
+@pytest.mark.parametrize("labels", [[2, 1, 0, 3], ["2", "1", "03"], [-1, 0, 1], [1.5, 0.0]])
+def test_labels_name_states_in_every_question_also_after_saving(labels, tmp_path):
+    rows = {"state": labels * 30, "reward": [10.0 * float(x) for x in labels] * 30}
+    kept = from_table(rows | {"terminated": [1] * len(labels) * 30}, states="labels")
+    found = rv.estimate(kept, gamma=1)
+    found.save(tmp_path / "kept.safetensors")
+    again = rv.load(tmp_path / "kept.safetensors")
+    for label in labels:
+        law = found.law()[label]
+        asked = found.at(label).value[0], law.mean[0], found.law(label).mean[0], again.value(label)
+        asked += *np.ravel(found.return_interval(label)), found.value([label])[0]
+        assert_allclose([found.value(label), *asked], 10 * float(label))
+        assert_array_equal(found.interval(label), again.interval(label))
+    for ask in (found.value, found.at, found.law, again.value, found.attribution):
+        with pytest.raises(InputError) as caught:
+            ask(7)
+        assert caught.value.field == "state"
 
 
 def test_rows_of_observations_get_the_answers_that_each_of_them_gets():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +70,7 @@ class Answer(Shown):
 
 
 def find_state(experience: Experience, state: Any, known: int | None = None) -> Any:
-    """The number of a state, from its label or number, or an observation as an array.
+    """The number of a state, from its label, or where there are none its number; or an observation.
 
     Text is understood, too: a label, a number, or numbers separated by commas. `known` is the
     number of states, where the experience does not say.
@@ -111,10 +112,10 @@ def _loose(label: Any) -> str:
     return re.sub(r"[\s()\[\]'\"]", "", str(label))
 
 
-def find_states(experience: Experience, given: Any) -> tuple[Any, bool]:
+def find_states(experience: Experience, given: Any, known: int | None) -> tuple[Any, bool]:
     """A column of numbers of states, or rows of observations; and whether it is one that was named.
 
-    Numbers are those of states; text and tuples are labels, where there are some.
+    Each is named as for :func:`find_state`.
     """
     vector, labels = experience.width is not None, experience.labels
     several = isinstance(given, list | tuple) or getattr(given, "ndim", 0) > 0
@@ -123,9 +124,14 @@ def find_states(experience: Experience, given: Any) -> tuple[Any, bool]:
     elif isinstance(given, tuple):
         several = not (labels and isinstance(labels[0], tuple))
     parts = given if several else [given]
-    if not (isinstance(parts, np.ndarray) and parts.dtype.kind not in "OU"):
-        text = (str, tuple) if labels is not None else ()
-        parts = [find_state(experience, x) if vector or isinstance(x, text) else x for x in parts]
+    if labels is not None and isinstance(parts, np.ndarray):
+        parts = parts.tolist()
+    if vector or not isinstance(parts, np.ndarray):
+        numbers = {} if labels is None else {label: k for k, label in enumerate(labels)}
+        parts = [
+            numbers[x] if isinstance(x, Hashable) and x in numbers
+            else find_state(experience, x, known) for x in parts
+        ]  # fmt: skip
     column = np.asarray(parts)
     if column.ndim != (2 if vector else 1) and column.size:
         remedy = "must be a column of states, or rows of numbers of one length"
@@ -145,7 +151,7 @@ def answer_at(found: Any, state: Any, level: float | None = None) -> Answer:
     if not (row.ndim > 1 and fitted) and not visits.known(row)[0]:
         note = NO_VISIT_NEAR if row.ndim > 1 else NEVER
     value, std = (
-        Interval(ask(at), *(found.interval(at, what, level=level) if known_ends else UNKNOWN))
+        Interval(ask(name), *(found.interval(name, what, level=level) if known_ends else UNKNOWN))
         for what, ask in (("value", found.value), ("std", found.std))
     )
     known, ends, doubt, here = not math.isnan(value.estimate), UNKNOWN, "", False

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from retvar.estimation.answers import find_state
 from retvar.estimation.results import label_text
 from retvar.estimation.return_sample import TAIL, Interval
 from retvar.estimation.sums import Sums
@@ -97,8 +98,8 @@ class LawEstimate(Answers):
     _points: Array  # of returns [state, point]
     _draws: Array  # ψ = E(x − G)₊ there [draw, state, point]
 
-    def __getitem__(self, state: int | str) -> LawEstimate:
-        law = self.law[state]
+    def __getitem__(self, state: Any) -> LawEstimate:
+        law = self.law[self._found._empirical.number(state)]
         at = np.array([law.state])
         return replace(self, law=law, _points=self._points[at], _draws=self._draws[:, at])
 
@@ -272,12 +273,13 @@ class Empirical:
         """The law of the return from every state."""
         return replace(self._law, level=level)
 
-    def check(self, state: int) -> int:
-        """The state, if it has an estimate."""
+    def number(self, state: Any) -> int:
+        """The number of a state, if it has an estimate."""
         fit = self.estimator.solution
-        if np.isnan(fit.value[state]):
-            raise InputError("state", state, f"has no estimate: {fit.note[state]}")
-        return state
+        number = int(find_state(self.experience, state, fit.value.size))
+        if np.isnan(fit.value[number]):
+            raise InputError("state", state, f"has no estimate: {fit.note[number]}")
+        return number
 
     def attribution(self, state: int, level: float) -> Attribution:
         """The shares of the variance from a state, with intervals."""

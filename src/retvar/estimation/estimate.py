@@ -14,7 +14,7 @@ import numpy as np
 
 from retvar.cluster import refuse_address
 from retvar.estimation import files, results, settings
-from retvar.estimation.answers import Answer, answer_at, find_state, find_states
+from retvar.estimation.answers import Answer, answer_at, find_states
 from retvar.estimation.check import Check, self_check
 from retvar.estimation.cluster import learn_on_cluster
 from retvar.estimation.episodes import refuse_discounts
@@ -93,8 +93,8 @@ class Estimate(Shown):
     def value(self, state: Any = None) -> Any:
         """Value of a state; of all states where none is named. NaN where nothing is known.
 
-        Here and below a state is named by its number, or by its label where that is text. A list or
-        an array of states, or an array [k, number] of observations, gives an array.
+        Here and below a state is named by its label where states have labels, otherwise by its
+        number. A list or an array of states, or [k, number] of observations, gives an array.
 
         >>> import retvar as rv
         >>> log = {"state": ["rain", "sun"], "reward": [2.0, 1.0], "terminated": [False, True]}
@@ -133,17 +133,17 @@ class Estimate(Shown):
 
     def _column(self, state: Any) -> tuple[Any, bool]:
         """Numbers of states, or observations as rows; and whether it is one that was named."""
+        states = self.estimator.features[0].states
         if state is not None:
-            return find_states(self.experience, state)
-        if (states := self.estimator.features[0].states) is None:
+            return find_states(self.experience, state, states)
+        if states is None:
             raise InputError("state", None, "must be given: there is no list of observations")
         return np.arange(states), False
 
     def at(self, state: Any, *, level: float | None = None) -> Answer:
         """Value, std and where the return will fall, for one state or observation; see `note`.
 
-        A state is named by its label where states have labels, otherwise by its number; an
-        observation is a sequence of numbers.
+        An observation is a sequence of numbers.
         """
         return answer_at(self, state, level)
 
@@ -159,7 +159,7 @@ class Estimate(Shown):
         0.623 [0.5..., 0.6...]
         """
         found = self._empirical.law(self._level(level))
-        return found if state is None else found[self._known(state)]
+        return found if state is None else found[state]
 
     def attribution(self, state: Any, *, level: float | None = None) -> Attribution:
         """Where the variance from a state arises: shares of states and of steps, with intervals.
@@ -170,7 +170,7 @@ class Estimate(Shown):
         >>> [(x.state, x.next_state, round(x.share, 2)) for x in found.top(2)]
         [('14', 'end', 0.68), ('14', '13', 0.13)]
         """
-        return self._empirical.attribution(self._known(state), self._level(level))
+        return self._empirical.attribution(self._empirical.number(state), self._level(level))
 
     @cached_property
     def _empirical(self) -> Empirical:
@@ -183,10 +183,6 @@ class Estimate(Shown):
 
     def _level(self, level: float | None) -> float:
         return self._monitor.level if level is None else arguments.level("level", level)
-
-    def _known(self, state: Any) -> int:
-        known = self.estimator.features[0].states
-        return self._empirical.check(int(find_state(self.experience, state, known)))
 
     def return_interval(self, states: Any = None, level: float = 0.9) -> tuple[Any, Any]:
         """Where the return from each of `states` (default: all) will fall with this probability.
@@ -367,6 +363,7 @@ class Estimate(Shown):
         elif states is not None and states > estimator.features[0].states:
             estimator.grow(states)
         if isinstance(estimator, LeastSquaresEstimator):
+            estimator.labels = e.labels
             estimator.add(chunk)
         else:
             refuse_discounts(estimator.description, chunk)

@@ -55,8 +55,16 @@ def load(path: str | Path) -> Any:
                 raise InputError("file", path, f"is not of format {FORMAT}")
             found = kind.restored(from_dict(header["learner"]), header, arrays)
             found.notes = header["notes"]
+            found.labels = _labels_of(found)
             return found
     return restore(path)
+
+
+def _labels_of(estimator: Any) -> list[Any] | None:
+    """The labels of the states of a saved estimator."""
+    notes = estimator.notes.get("estimate")
+    labels = notes["labels"] if isinstance(notes, dict) else None
+    return labels and [tuple(x) if isinstance(x, list) else x for x in labels]
 
 
 def has_actions(estimator: Any) -> bool:
@@ -103,7 +111,7 @@ def resumed(path: Path, experience: Any) -> tuple[Any, Any, Any]:
     if not isinstance(notes, dict):
         raise InputError("resume", path, "was not written by estimate")
     own = _as_json({name: getattr(experience, name) for name in KIND})
-    labels = notes["labels"] and [tuple(x) if isinstance(x, list) else x for x in notes["labels"]]
+    labels = _labels_of(saved)
     other = any(notes[name] != own[name] for name in KIND)
     other |= (labels is None) != (experience.labels is None)
     other |= experience.states is not None and experience.labels != labels  # all are known

@@ -70,7 +70,8 @@ def rollouts(
         ``"as_end"``: the question is the return up to the limit of steps, which evaluation scripts
         report.
     value
-        Value of an observation, which completes returns that were cut off.
+        Value of an observation, or of a state by its label, which completes returns that were
+        cut off.
     reward_range
         Smallest and largest reward: they bound returns, for the interval of the worst ones.
     precision
@@ -112,18 +113,21 @@ def rollouts(
     return _sample(ran, *question)
 
 
-def _run(envs: list[Any], policy: Any, episodes: int, greedy: bool | None, seed: int) -> Chunk:
-    """Columns of so many episodes, one after the other."""
+def _run(
+    envs: list[Any], policy: Any, episodes: int, greedy: bool | None, seed: int
+) -> tuple[Chunk, list[Any] | None]:
+    """Columns of so many episodes, one after the other; and the labels of their states."""
     experience = from_gymnasium(envs, policy, episodes=episodes, deterministic=greedy, seed=seed)
-    return next(experience.moves().chunks(experience.counts.transitions))
+    return next(experience.moves().chunks(experience.counts.transitions)), experience.labels
 
 
 def _sample(
-    ran: list[Chunk], gamma: float, truncated: str, value: Value | None,
+    ran: list[Any], gamma: float, truncated: str, value: Value | None,
     reward_range: tuple[float, float] | None, level: float,
 ) -> ReturnSample:  # fmt: skip
     """The returns of episodes; those that were cut off are completed with their value."""
-    rows = {name: np.concatenate([columns[name] for columns in ran]) for name in ran[0]}
+    columns, labels = ran[0]
+    rows = {name: np.concatenate([part[name] for part, _ in ran]) for name in columns}
     bounds = -math.inf, math.inf
     if reward_range is not None and gamma < 1.0:
         low, high = (reward / (1.0 - gamma) for reward in reward_range)
@@ -146,7 +150,8 @@ def _sample(
         return ReturnSample(returns, level=level, bounds=bounds)
     ends, values = np.append(begins[1:], True), np.zeros(one.size)
     counts = follows[log.cut[ends]] > NEGLIGIBLE  # which cuts leave out something
-    values[counts] = [np.asarray(value(x)).item() for x in log.end_state[counts]]
+    last = [x if labels is None else labels[x] for x in log.end_state[counts]]
+    values[counts] = [np.asarray(value(x)).item() for x in last]
     if not np.isfinite(values).all():
         raise InputError("value", f"{value!r}", "must give a finite number for an observation")
     rest = missing(log, values)[begins]
