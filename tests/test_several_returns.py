@@ -176,6 +176,7 @@ def test_from_data_a_combination_is_the_estimate_of_the_combined_column(tmp_path
     w = np.array([1.0, -0.25])
     variance = np.einsum("a,b,abs->s", w, w, both.returns.covariance)
     assert np.sqrt(variance) == pytest.approx(alone.std(), rel=1e-6)
+    assert both.value("a")["energy"] == both["energy"].value("a")
     assert both["energy"].law("a").mean.estimate == pytest.approx(both["energy"].value("a"))
     bandit = reads(log | {"terminated": np.ones(n, bool)}, reward=["profit", "energy"])
     own = log["state"] == "a"
@@ -186,10 +187,17 @@ def test_from_data_a_combination_is_the_estimate_of_the_combined_column(tmp_path
 
 def test_the_command_prints_both_and_saves_each(capsys, tmp_path):
     log = tmp_path / "log.csv"
-    log.write_text("state,terminated,profit,energy\n" + "a,1,1,2\na,1,3,-1\nb,1,1,0\n" * 40)
-    asked = ["estimate", str(log), "--gamma", "0.9", "--reward", "profit", "--cost", "energy"]
+    log.write_text(
+        "state,terminated,profit,energy\n" + ("a,1,1,2\na,1,3,-1\nb,1,1,0\n" * 40) + "b,1,,0\n" * 4
+    )
+    asked = ["estimate", str(log), "--gamma", "0.9", "--reward", "profit,energy"]
     main([*asked, "--out", str(tmp_path / "out"), "--json"], standalone_mode=False)
-    told = json.loads(capsys.readouterr().out)
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert told["warnings"]
+    assert shown.err.splitlines() == [f"WARNING: {each}" for each in told["warnings"]]
+    assert told["of"]["profit"]["understood"].startswith("124 rows, 120 ends, 0 cut off")
+    assert told["of"]["profit"]["value_low"][0] < 2 < told["of"]["profit"]["value_high"][0]
     assert told["state"] == ["a", "b"]
     assert told["correlation"][0][1][0] == pytest.approx(-1)
     assert "does not vary" in told["note"][1]

@@ -51,7 +51,7 @@ OPTIONS: base.Options = {
     "episodes": (ONE, "Episodes to take, instead of --steps."),
     "state": ("COL", "Column of the state; several, with commas, form an observation or a label."),
     "action": ("COL", "Column of the action, for --target-policy and --actions."),
-    "reward": ("COL", "Column of the reward."),
+    "reward": ("COL", "Column of the reward; several, with commas."),
     "cost": ("COL", "Column of costs, in place of rewards."),
     "terminated": ("COL", "Column that marks the end of an episode; 'none' if none ever ends."),
     "entity": ("COL", "Column of the patient, user or device; rows of several may be mixed."),
@@ -248,8 +248,12 @@ def _several(
     refuse("is for one reward; leave it out", alone)
     found: Any = estimate(experience, **settings)
     found.save(out)
-    plain = {str(name): x.values.tolist() for name, x in found.returns.data.variables.items()}
-    print_result(base.to_json(plain) if args["json"] else f"{found}\n\nwritten: {out}")
+    if not _printed_text(found, args):
+        told = {str(name): x.values.tolist() for name, x in found.returns.data.variables.items()}
+        each = {name: _to_dict(found[name], None) for name in found.names}
+        print_result(base.to_json(told | {"warnings": found.warnings, "of": each}))
+    else:
+        print_result(f"\nwritten: {out}")
 
 
 def _estimated(
@@ -351,18 +355,24 @@ def _beside(found: Estimate, answer: Answer) -> dict[str, Any]:
         return {}
 
 
-def _print(
-    found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
-) -> None:
+def _printed_text(found: Any, args: dict[str, Any]) -> bool:
+    """Print warnings, and the summary unless JSON is asked for."""
     apart = args["json"] or not sys.stdout.isatty()  # on a terminal the summary has them
     for warning in found.warnings if apart else ():
         print_note(f"WARNING: {warning}")
-    if args["json"]:
+    if not args["json"]:
+        lines = base.in_options(found.summary(args["rows"])).splitlines()
+        print_result("\n".join(x for x in lines if not (apart and x.startswith("WARNING"))))
+    return not args["json"]
+
+
+def _print(
+    found: Estimate, checked: Any, asked: list[Answer], written: list[Path], args: dict[str, Any]
+) -> None:
+    if not _printed_text(found, args):
         at = {"at": [each.to_dict() for each in asked]} if asked else {}
         print_result(base.to_json(_to_dict(found, checked) | at))
         return
-    lines = base.in_options(found.summary(args["rows"])).splitlines()
-    print_result("\n".join(x for x in lines if not (apart and x.startswith("WARNING"))))
     if checked is not None:
         print_result("\nfresh returns:\n" + checked.summary())
     if asked:

@@ -109,7 +109,7 @@ def _table(source: Any, args: dict[str, Any]) -> Experience:
 
     columns = {name: args[name] for name in (*COLUMNS, *READING) if args.get(name)}
     columns |= {n: args[f"{n}_column"] for n in ("gamma", "lam") if args[f"{n}_column"]}
-    for name in ("state", "next_state"):
+    for name in ("state", "next_state", "reward"):
         if "," in columns.get(name, ""):
             columns[name] = list(split_commas(columns[name]) or ())
     if columns.get("terminated") == "none":

@@ -43,7 +43,6 @@ PLOTS = "retvar.plots"  # lies above this module, and is looked up when a figure
 FIRST = {True: 65_536, False: 4_096}  # rows that bounds of observations are taken from, of logs
 MANY_STATES, GAP = 1_000_000, 10  # more states than these, and than so many for each transition
 GAPS = "are many more than there are transitions; use numbers with gaps as labels (states='labels')"
-OF_THE_CALL = ("resume", "progress", "cluster", "workers")  # settings of no estimator
 Progress = Callable[[int], None]  # called with the number of transitions done
 
 
@@ -282,8 +281,9 @@ class Estimate(Shown):
     # ------------------------------------------------------------------ learning
 
     def learn(
-        self, progress: Progress | None = None, cluster: str | None = None, workers: Any = None
-    ) -> None:
+        self, progress: Progress | None = None, cluster: Any = None, workers: Any = None,
+        silent: bool = False,
+    ) -> None:  # fmt: skip
         """Learn from the experience.
 
         An error that ends an environment early has this estimate as its attribute, with all that
@@ -301,7 +301,7 @@ class Estimate(Shown):
                             progress(e.counts.transitions)
             else:
                 self._read(self._gathered(progress))
-            for each in self.warnings:  # which need the fit
+            for each in () if silent else self.warnings:  # which need the fit
                 log.warning("%s: %s", e.name, each)
         except BaseException as error:
             known = self._estimator is not None and self._estimator.steps > 0
@@ -463,7 +463,14 @@ def estimate(
         return SeveralEstimate(experience, given)  # type: ignore[return-value]
     if cluster is not None or workers is not None:
         refuse_address(cluster, workers)
-    own = {name: x for name, x in given.items() if name not in OF_THE_CALL}
+    return fitted(experience, **given)
+
+
+def fitted(
+    experience: Experience, *, resume: Any, progress: Any, cluster: Any, workers: Any,
+    silent: bool = False, **own: Any,
+) -> Estimate:  # fmt: skip
+    """The estimate of one reward, with the arguments of :func:`estimate`."""
     if resume is None:
         create = settings.Settings(experience, **own)
         found = Estimate(create.experience, None, Monitor(create.level, create.remarks), create)
@@ -471,7 +478,7 @@ def estimate(
         del own["seed"]
         settings.refuse("comes from the saved estimator; leave it out", own)
         found = Estimate(*files.resumed(arguments.path("resume", resume), experience))
-    found.learn(progress, cluster, workers)
+    found.learn(progress, cluster, workers, silent)
     return found
 
 

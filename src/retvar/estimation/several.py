@@ -6,9 +6,10 @@ sums and differences: 4 Cov(A, B) = Var(A + B) − Var(A − B).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partialmethod
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ from retvar.support.html import Shown
 
 if TYPE_CHECKING:
     from retvar.estimation.estimate import Estimate
+
+
+log = logging.getLogger("retvar.estimate")
 
 
 class Combined(Moves):
@@ -61,6 +65,8 @@ class SeveralEstimate(Shown):
         self._settings = settings
         self._known: dict[tuple[float, ...], Estimate] = {}
         self._moves = experience.moves(settings.get("progress"))
+        for each in self.warnings:
+            log.warning("%s: %s", experience.name, each)
 
     def combine(self, weights: Mapping[str, float]) -> Estimate:
         """The estimate of a weighted sum of the rewards; those left out have weight 0."""
@@ -69,8 +75,30 @@ class SeveralEstimate(Shown):
     def __getitem__(self, name: str) -> Estimate:
         return self.combine({arguments.choice("name", name, self.names): 1.0})
 
+    def _each(self, what: str, *asked: Any, **how: Any) -> dict[str, Any]:
+        """The answers of each reward, by name."""
+        return {name: getattr(self[name], what)(*asked, **how) for name in self.names}
+
+    value = partialmethod(_each, "value")
+    std = partialmethod(_each, "std")
+    interval = partialmethod(_each, "interval")
+    at = partialmethod(_each, "at")
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the log, then those of each reward."""
+        of_all = self.experience.warnings
+        own = (
+            f"{name}: {x}" for name in self.names for x in self[name].warnings if x not in of_all
+        )
+        return [*of_all, *own]
+
+    def summary(self, rows: int = 20) -> str:
+        """Text: what :meth:`Estimate.summary` says of each reward, then how they vary together."""
+        return "\n\n".join([*self._each("summary", rows).values(), str(self.returns)])
+
     def _combined(self, weights: NDArray[np.float64]) -> Estimate:
-        from retvar.estimation.estimate import estimate
+        from retvar.estimation.estimate import fitted
 
         key = tuple(weights.tolist())
         if key not in self._known:
@@ -78,7 +106,7 @@ class SeveralEstimate(Shown):
             name = f"{self.experience.name}: {' + '.join(words)}".replace(": 1 ", ": ")
             own = replace(self.experience, rewards=(), name=name, pieces=None, with_actions=None)
             own._table = Combined(self._moves, weights)
-            self._known[key] = estimate(own, **self._settings)
+            self._known[key] = fitted(own, silent=True, **self._settings)
         return self._known[key]
 
     @cached_property
@@ -110,8 +138,7 @@ class SeveralEstimate(Shown):
             self[name].save(folder / name)
         self.returns.data.to_netcdf(folder / "returns.nc", engine="h5netcdf")
 
-    def __str__(self) -> str:
-        return str(self.returns)
+    __str__ = summary
 
     def __repr__(self) -> str:
         return f"SeveralEstimate({self.experience.name}: {', '.join(self.names)})"
