@@ -67,7 +67,6 @@ def test_policies_that_differ_too_much_are_refused_with_the_effective_sample_siz
     log, rng = line(0, 4_000), np.random.default_rng(0)
     log["rho"] = np.where(rng.random(4_000) < 0.05, 19.8, 0.0105)
     log["terminated"] = np.arange(4_000) % 200 == 199
-    log["terminated"] = np.arange(4_000) % 200 == 199
     with pytest.raises(rv.InputError, match="effective sample size of"):
         fitted(log).value(PLACES)
 
@@ -147,6 +146,48 @@ def test_before_a_fall_the_interval_holds_what_is_left():
     low, high = found.estimator.interval(states=fresh["state"][near])
     held = np.isnan(low) | ((low <= left + 1e-9) & (left <= high + 1e-9))
     assert held.mean() >= 0.9
+
+
+def cut_short(n, steps, reward):
+    """Episodes of so many steps that never end; where one goes next is drawn anew."""
+    rng = np.random.default_rng(0)
+    x = rng.random(n + 1)
+    log = {"x": x[:-1], "y": x[1:], "reward": reward(rng, n), "terminated": np.zeros(n, bool)}
+    log["truncated"] = np.arange(n) % steps == steps - 1
+    given = {"state": ["x"], "next_state": ["y"], "truncated": "truncated"}
+    return rv.estimate(from_table(log, **given), gamma=GAMMA)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_return_intervals_hold_what_lies_beyond_the_cuts(steps):
+    low, high = cut_short(3_000, steps, lambda rng, n: rng.normal(size=n)).return_interval([[0.5]])
+    sigma = 1 / np.sqrt(1 - GAMMA**2)  # the return is normal around 0
+    assert_allclose([low[0], high[0]], [-1.645 * sigma, 1.645 * sigma], atol=0.25 * sigma)
+
+
+def test_where_all_returns_are_the_same_nothing_is_said_to_vary():
+    found = cut_short(2_000, 200, lambda rng, n: np.ones(n))
+    assert found.value([0.5]) == pytest.approx(1 / (1 - GAMMA), rel=1e-3)
+    assert found.std([0.5]) < 1e-3
+    assert "roll out" not in found.summary()
+
+
+def test_between_ten_and_twenty_episodes_intervals_have_a_width():
+    few = line(7, 60)
+    few["terminated"] = np.arange(60) % 4 == 3
+    low, high = fitted(few).interval([0.5])
+    assert high - low > 0.1
+
+
+def test_what_cannot_be_fitted_is_refused_by_name():
+    endless = line(7, 500)
+    endless["terminated"][:] = False
+    endless = from_table(endless, state=["x"], next_state=["y"])
+    with pytest.raises(rv.ConvergenceError):
+        rv.estimate(endless, gamma=1.0)
+    with pytest.raises(rv.InputError) as caught:
+        fitted(line(7, 500), features=[])
+    assert caught.value.field == "features"
 
 
 class Straight:

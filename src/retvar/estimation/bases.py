@@ -197,12 +197,14 @@ class Returns:
         segment = np.unique(moves.segment[use], return_inverse=True)[1]
         returns, none = folds.returns[use], np.zeros(len(use))
         self.near = Neighbours(moves.state[use], returns, none, segment)
-        self._fold = np.ascontiguousarray(folds.fold[use][self.near.order])
-        self._mean, self._folds = float(returns.mean()), folds.count
+        own = folds.fold[use]
+        self._fold = np.ascontiguousarray(own[self.near.order])
+        others = (returns[own != f] for f in range(folds.count))
+        self._mean = np.array([(some if some.size else returns).mean() for some in others])
 
     def predict(self, points: Array) -> Array:
         """Values [fold, place]."""
-        found = np.full((self._folds, len(points)), self._mean)
+        found = np.repeat(self._mean[:, None], len(points), axis=1)
         for first in range(0, len(points) if self.near.enough else 0, BLOCK):
             here = slice(first, first + BLOCK)
             self.near.without(self._fold, points[here], found[:, here])
@@ -260,7 +262,8 @@ def solve(A: Any, b: Any) -> Any:
         A[k] = row
         for i in range(k + 1, n):
             share = A[i, k] / A[k, k]
-            A[i, k:] -= share * row[k:]
+            for j in range(k, n):
+                A[i, j] -= share * row[j]
             x[i] -= share * x[k]
     for k in range(n - 1, -1, -1):
         x[k] = (x[k] - (A[k, k + 1 :] * x[k + 1 :]).sum()) / A[k, k]

@@ -166,11 +166,11 @@ class Neighbours:
         usual = float(np.median(kurtosis[:, self.tried.index(self.neighbours)]))
         self._typical_kurtosis = max(NORMAL_KURTOSIS, usual)
 
-    def _fits(self, near: _Near, counts: list[int]) -> Array:
+    def _fits(self, near: _Near, counts: Any) -> Array:
         """What local fits with these numbers of neighbours find [what, place, number]."""
         found = np.empty((len(near.points), len(counts), 4))
         numbers = self._error, self._tail, self._beyond
-        fit_places(near, self._visits.points, numbers, np.array(counts), found)
+        fit_places(near, self._visits.points, numbers, np.asarray(counts), found)
         return np.moveaxis(found, 2, 0)
 
     def at(self, places: ArrayLike, left_out: Integers | int = -1) -> LocalSpread:
@@ -203,7 +203,9 @@ class Neighbours:
         choice = [k for k in self.scores if FEWEST_CHOSEN <= k < self.neighbours]
         choice.append(self.neighbours)
         quarter = [max(k // 4, FEWEST_NEIGHBOURS) for k in choice]
-        found, every = self._fits(near, [*choice, *quarter]), np.arange(len(near.points))
+        asked = [*choice, *quarter]
+        counts, at = np.unique(asked, return_inverse=True)
+        found, every = self._fits(near, counts)[..., at], np.arange(len(near.points))
         far = near.reach > self.far
         found[:, far] = np.nan
         _, variances, kurtosis, df = found
@@ -302,48 +304,55 @@ def find_nearest(near: Any, left_out: Any, segments: Any, visits: Any) -> None:
     """Write the nearest visits of segments to each place.
 
     Boxes are searched from the nearest on, until enough segments are nearer than the next one. Of
-    equally near visits the first is taken, and of equally near segments.
+    equally near visits the first is taken, and of equally near segments. What was found at the
+    place before limits how far one has to look.
     """
-    nearest, visit = np.full(segments, np.inf), np.empty(segments, dtype=np.int64)
-    seen, visit[:] = np.empty(segments, dtype=np.int64), -1
-    squares, (P, K) = np.empty(BOX), near.visits.shape
+    nearest, visit = np.full(segments, np.inf), np.full(segments, -1)
+    seen, squares, limit = np.empty(segments, dtype=np.int64), np.empty(BOX), np.inf
+    P, K = near.visits.shape
     for p in range(P):
-        gap = np.maximum(np.maximum(visits.low - near.points[p], near.points[p] - visits.high), 0.0)
+        place, moved = near.points[p], np.inf
+        if p > 0 and left_out[p] == left_out[p - 1]:
+            moved = np.sqrt(((place - near.points[p - 1]) ** 2).sum())
+        limit = (REACH * (np.sqrt(limit) + moved)) ** 2
+        gap = np.maximum(np.maximum(visits.low - place, place - visits.high), 0.0)
         apart = (gap * gap).sum(axis=1)  # from the boxes, squared
         queue = np.argsort(apart)
         count, check = 0, 0
         for k in range(queue.size):
             if k >= check and count >= K:
-                if np.count_nonzero(nearest[seen[:count]] < apart[queue[k]]) >= K:
-                    break
-                check = k + 1 + k // 4
+                limit = np.partition(nearest[seen[:count]], K - 1)[K - 1]
+                check = 3 * k + 2
+            if apart[queue[k]] > limit:
+                break
             count = search_box(
-                near.points[p], queue[k], visits, left_out[p], squares, nearest, visit, seen, count
+                place, queue[k], visits, left_out[p], limit, squares, nearest, visit, seen, count
             )
         known = np.sort(seen[:count])
-        some = known[np.argsort(nearest[known], kind="mergesort")]
+        some = known[np.argsort(nearest[known], kind="mergesort")[:K]]
+        limit = nearest[some[-1]]
         for i in range(K):
             near.visits[p, i], near.distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
-        nearest[known], visit[known] = np.inf, -1
+        nearest[seen[:count]], visit[seen[:count]] = np.inf, -1
 
 
 @compiled
 def search_box(
-    place: Any, box: Any, visits: Any, left_out: Any, squares: Any, nearest: Any, visit: Any,
-    seen: Any, count: Any,
+    place: Any, box: Any, visits: Any, left_out: Any, limit: Any, squares: Any, nearest: Any,
+    visit: Any, seen: Any, count: Any,
 ) -> Any:  # fmt: skip
     """Find nearer visits of segments in a box; returns how many segments were seen so far."""
     points, segment, order = visits.points, visits.segment, visits.order
     first = box * BOX
     size = min(BOX, segment.size - first)
     squares[:] = 0.0
-    for j in range(points.shape[0]):
+    for j in range(len(points)):
         x, column = place[j], points[j, first : first + size]
         for t in range(size):
             squares[t] += (column[t] - x) * (column[t] - x)
     for t in range(size):
         at = segment[first + t]
-        if at == left_out or (visit[at] >= 0 and squares[t] > nearest[at]):
+        if squares[t] > limit or squares[t] > nearest[at] or at == left_out:
             continue
         if visit[at] < 0:
             seen[count] = at
@@ -357,31 +366,32 @@ def search_box(
 @compiled
 def fit_places(near: Any, points: Any, numbers: Any, counts: Any, found: Any) -> None:
     """Write what local fits with `counts` neighbours find at each place."""
+    error, tail, beyond = numbers
     for p in range(near.points.shape[0]):
         for j in range(counts.size):
-            visits, distances = near.visits[p, : counts[j]], near.distances[p, : counts[j]]
-            Z, w = local_design(near.points[p], points, visits, distances)
-            error, tail, beyond = numbers
-            local_fit(Z, w / w.sum(), error[visits], tail[visits], beyond[visits], found[p, j])
+            at, distances = near.visits[p, : counts[j]], near.distances[p, : counts[j]]
+            Z, w = local_design(near.points[p], points, at, distances)
+            local_fit(Z, w / w.sum(), error[at], tail[at], beyond[at], found[p, j])
 
 
 @compiled
 def local_fit(Z: Any, w: Any, e: Any, tail: Any, beyond: Any, found: Any) -> None:
-    """Fit e linearly around a place: its mean there, its spread, and how sure they are."""
-    weighted = Z * w.reshape(-1, 1)
-    A = Z.T @ weighted
-    for j in range(1, len(A)):
-        A[j, j] += SLOPE_RIDGE
-    slopes = np.linalg.solve(A, np.ascontiguousarray(weighted.T))  # of each visit's error
-    fitted, own = Z @ (slopes @ e), (Z * slopes.T).sum(axis=1)
-    left = 1.0 - 2.0 * own + ((Z @ (slopes @ slopes.T)) * Z).sum(axis=1)
-    squares = (e - fitted) ** 2 + beyond
-    square = (w * squares).sum()
-    found[MEAN] = (slopes @ e)[0]
-    found[VARIANCE] = square / max((w * left).sum(), 1e-12) + (w * tail).sum()
-    fourth = (w * squares * squares).sum()
+    """Fit e linearly around a place: its mean there, its spread, and how sure they are.
+
+    With M the inverse of S = ZᵀWZ and the ridge, and T = ZᵀW²Z, Σ wᵢHᵢᵢ is tr MT, and
+    Σ wᵢ(HHᵀ)ᵢᵢ is tr MTMS.
+    """
+    none = np.zeros(w.size, dtype=np.int64)
+    S, T = moments(Z, w, e, none, 1), moments(Z, w * w, e, none, 1)[0]
+    M = np.linalg.inv(with_ridge(S[0][0]))
+    slopes, MS, MT = M @ S[1][0], M @ S[0][0], M @ T[0]
+    squares = (e - Z @ slopes) ** 2 + beyond
+    square, fourth = (w * squares).sum(), (w * squares * squares).sum()
+    left = 1.0 - 2.0 * np.trace(MT) + (MT * MS.T).sum()
+    found[MEAN] = slopes[0]
+    found[VARIANCE] = square / max(left, 1e-12) + (w * tail).sum()
     found[KURTOSIS] = fourth / (square * square) if square > 0.0 else NORMAL_KURTOSIS
-    found[DF] = (1.0 - own.sum() / w.size) / (w * w).sum()
+    found[DF] = (1.0 - np.trace(MS) / w.size) / (w * w).sum()
 
 
 @compiled
@@ -397,17 +407,40 @@ def local_design(place: Any, points: Any, visits: Any, distances: Any) -> Any:
 
 
 @compiled
+def moments(Z: Any, w: Any, e: Any, group: Any, groups: Any) -> Any:
+    """ZᵀWZ and ZᵀWe of the rows of each group [group, …]."""
+    size = Z.shape[1]
+    S, right = np.zeros((groups, size, size)), np.zeros((groups, size))
+    for k in range(w.size):
+        g = group[k]
+        for i in range(size):
+            share = w[k] * Z[k, i]
+            right[g, i] += share * e[k]
+            for j in range(i + 1):
+                S[g, i, j] += share * Z[k, j]
+                S[g, j, i] = S[g, i, j]
+    return S, right
+
+
+@compiled
+def with_ridge(S: Any) -> Any:
+    """ZᵀWZ with the ridge of the slopes."""
+    A = S.copy()
+    for j in range(1, len(A)):
+        A[j, j] += SLOPE_RIDGE * A[0, 0]
+    return A
+
+
+@compiled
 def fold_means(near: Any, points: Any, error: Any, fold: Any, found: Any) -> None:
     """Write the local fits around each place without the visits of each fold [fold, place]."""
+    folds = found.shape[0]
     for k in range(near.points.shape[0]):
-        visits = near.visits[k]
-        Z, w = local_design(near.points[k], points, visits, near.distances[k])
-        for f in range(found.shape[0]):
-            others = w * (fold[visits] != f)
-            if others.sum() <= 0.0:  # only this fold is near
-                others = w
-            weighted = Z.T * others
-            A = weighted @ Z
-            for j in range(1, len(A)):
-                A[j, j] += SLOPE_RIDGE * A[0, 0]
-            found[f, k] = np.linalg.solve(A, weighted @ error[visits])[0]
+        at = near.visits[k]
+        Z, w = local_design(near.points[k], points, at, near.distances[k])
+        S, right = moments(Z, w, error[at], fold[at], folds)
+        for f in range(folds):
+            others = np.arange(folds) != f
+            others[f] = S[others, 0, 0].sum() <= 0.0  # only this fold is near
+            A, b = S[others].sum(axis=0), right[others].sum(axis=0)
+            found[f, k] = np.linalg.solve(with_ridge(A), b)[0]

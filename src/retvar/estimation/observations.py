@@ -22,7 +22,7 @@ from retvar.estimation.states import LeastSquaresEstimator
 from retvar.experience.moves import Moves
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.td.features import Features, from_dict
+from retvar.td.features import Features, TileCoding, from_dict
 from retvar.td.learners import Learner
 
 __all__ = ["ObservationEstimator"]
@@ -77,7 +77,9 @@ class ObservationEstimator(LeastSquaresEstimator):
         known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()
         for k, base in enumerate(self.bases, start=1):
             if isinstance(base, str):
-                bases[base] = networks() if base == DEEP else known[base]
+                tiles = base != NAMES[0] or isinstance(self.features[0], TileCoding)
+                name = base if tiles else type(self.features[0]).__name__
+                bases[name] = networks() if base == DEEP else known[base]
             else:
                 bases[f"{type(base).__name__} ({k})"] = base
         return Stack(log, bases)

@@ -187,7 +187,7 @@ def family_and_bases(given: Any) -> tuple[Any, Sequence[Any]]:
     known = isinstance(own, Features) or (isinstance(own, str) and own in FAMILIES)
     for x in bases:
         known &= x in names if isinstance(x, str) else hasattr(x, "fit") and hasattr(x, "predict")
-    if not known:
+    if not (known and bases):
         families, more = (", ".join(map(repr, x)) for x in ([*FAMILIES, DEEP], NAMES[1:]))
         remedy = f"must be {families}, rv.features, or a list of these, {more} and bases"
         raise InputError("features", literal(given), remedy)

@@ -31,7 +31,6 @@ from retvar.estimation.bases import FEWEST, FOLDS, WHOLE, Base, Folds, held_out
 from retvar.estimation.episodes import EpisodeLog, errors, lambda_returns, missing
 from retvar.estimation.neighbours import BLOCK, NEAREST, LocalSpread, Neighbours, neighbours_of
 from retvar.estimation.return_intervals import Calibration
-from retvar.estimation.returns import CLOSED
 from retvar.support.errors import ConvergenceError, InputError
 from retvar.support.format import number
 
@@ -51,6 +50,7 @@ LEAST_SPREAD = 0.5  # of its median, for the weights: else places that are all b
 RETURNS = 2_000  # held-out returns that calibrate at most; each needs its neighbours
 FEWEST_EFFECTIVE = 5.0  # episodes around a place, off-policy
 HEAVY = 1e3  # the equation Σw = 1 beside the others
+NOTHING = 1e-6  # share of the largest value, below which an error is none
 TINY = 1e-10
 FIRM = 2.0  # standard errors by which a forecast has to be better than a constant
 
@@ -134,17 +134,18 @@ class Stack:
     def __init__(self, log: EpisodeLog, bases: Mapping[str, Base]) -> None:
         refuse_hopeless(log)
         folds = Folds(log)
-        self.folds, self.bases = folds.count, dict[str, Base]()
+        self.folds, self.bases, problem = folds.count, dict[str, Base](), None
         for name, base in list(bases.items())[: None if folds.count > 1 else 1]:
             try:
                 base.fit(log, folds)
-            except ConvergenceError:
-                if len(bases) == 1:
-                    raise
+            except ConvergenceError as error:
+                problem = error
                 continue  # the others may do without it
             if not self.bases:
                 folds.learn(base)
             self.bases[name] = base
+        if problem is not None and not self.bases:
+            raise problem
         self._log, self._along, rows = log, folds.value, folds.sample
         self._rows, self._state, self._fold = rows, log.state[rows], folds.fold[rows]
         self._segment = np.unique(log.segment[rows], return_inverse=True)[1]
@@ -166,7 +167,9 @@ class Stack:
         """What :func:`errors` finds at the rows, for their values and those at the cuts."""
         along = self._along.copy()
         along[self._rows] = value
-        return np.stack(errors(self._log, along, ends, lam))[:, self._rows]
+        found = np.stack(errors(self._log, along, ends, lam))[:, self._rows]
+        found[0] *= np.abs(found[0]) > NOTHING * np.abs(value).max()
+        return found
 
     def _find_weights(self, values: Array, ends: Array) -> Array:
         """Weights whose mixture forecasts held-out returns best, in units of the spread."""
@@ -193,6 +196,7 @@ class Stack:
         blocks = range(0, max(1, len(places)), BLOCK)
         return Place.joined([self._at(places[first : first + BLOCK]) for first in blocks])
 
+    @np.errstate(over="ignore", invalid="ignore")  # far away
     def _at(self, places: Array) -> Place:
         weights, used = self.weights[self.weights > 0], np.array([*self.bases])[self.weights > 0]
         values = np.stack([self.bases[name].predict(places) for name in used])
@@ -219,7 +223,7 @@ class Stack:
         at_once = over.any(axis=1) & (edge | most) & ~few
         known["ended"][at_once] = self._last_returns(visits[at_once], over[at_once])
         note = np.where(at_once & (spread.note == ""), ENDS_AT_ONCE, spread.note)
-        too_rough = (rough > TOO_ROUGH * spread.std) & (spread.variance > 0)
+        too_rough = (rough > TOO_ROUGH * spread.std) & np.isfinite(spread.log_error)
         note = np.where(too_rough, ROUGH_HERE, note)
         note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
         known |= {
@@ -259,9 +263,12 @@ class Stack:
         std = self.near.at(self._state[rows], segment[rows]).std
         lacking = missing(log, np.ones(len(log.end_state)), 2, log.lam)[self._rows[rows]]
         value, error = self._value[rows], self._error[rows]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scores = (error / std)[(lacking <= CLOSED**2) & (std > 0)]
-        drawn = rng.choice(scores, len(rows)) if scores.size else np.zeros(len(rows))
+        # of all returns: those that are closed may be those of episodes that ended early
+        known = std > 0
+        seen = 1.0 - lacking[known].mean() if known.any() else 0.0
+        drawn = (
+            rng.choice(error[known] / std[known], len(rows)) / np.sqrt(seen) if seen > 0 else 0.0
+        )
         total = value + error + np.sqrt(lacking) * np.nan_to_num(std) * drawn
         return HeldOut(error, value, std, lacking, total, self._fold[rows])
 
@@ -273,7 +280,7 @@ class Stack:
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = ((sums.sum() - sums) / (n.sum() - n))[fold]  # of the other folds
         around, left = (total - mean) ** 2, (total - self._value[self._use]) ** 2
-        if not around.sum() > 0:
+        if not around.sum() > (NOTHING * total).dot(NOTHING * total):
             return 0.0, 0.0
         gain = np.bincount(self._segment[self._use], around - left)
         error = float(gain.std()) * np.sqrt(len(gain))
