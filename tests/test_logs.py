@@ -357,6 +357,19 @@ def test_a_number_written_in_another_way_is_refused_and_the_remedy_reads_it(cell
     assert largest in (1234.5, 34.5, 1234.0, 1234567.0)
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [["8,268", "2.516"], ["1,25", "2.5"], *([x, "1"] for x in ("5 EUR", "(5)", "5-", "n?"))],
+)
+@pytest.mark.parametrize("how", [{}, {"decimal": ","}])
+def test_an_option_that_does_not_read_all_numbers_is_not_named(cells, how):
+    """A column that is written in two ways is to be corrected."""
+    log = {"state": ["a"] * 2, "reward": cells, "terminated": [True] * 2}
+    with pytest.raises(InputError) as refused:
+        from_table(log, **how).moves()
+    assert not re.search("decimal|thousands", refused.value.remedy)
+
+
 def test_the_separators_differ():
     with pytest.raises(InputError) as refused:
         from_table({"state": [0], "reward": ["1"], "terminated": [1]}, decimal=",", thousands=",")

@@ -27,8 +27,11 @@ FILE = 2**40  # between the numbers of the first rows of files
 MOST_NAMED = 1_000  # states in which rewards are missing
 PROBABILITY = "must be a probability"
 NEVER = "must be more than 0, or so large that there is a ratio: the log has this action"
-UNREADABLE = "{} in {:,} rows, rarely at random; {}, correct the rows, or say on_error='skip'"
-DATES = "write dates such as 2026-01-31, or say day_first=True for 31.01.2026"
+UNREADABLE = "{} in {:,} rows, rarely at random; {}correct the rows, or say on_error='skip'"
+DATES = {
+    False: "write dates such as 2026-01-31, or say day_first=True for 31.01.2026, ",
+    True: "write dates such as 31.01.2026, ",
+}
 
 
 class Check(NamedTuple):
@@ -248,9 +251,11 @@ class Log:
         file, row = n // FILE, n % FILE // 2
         query = f"SELECT {quoted(check.column)}::VARCHAR FROM {t.parts[file]}"
         value = self.work.one(f"{query} LIMIT 1 OFFSET {row - 1}")
+        ways = DATES[t.reading.day_first]
+        if check.column != self.roles.time:
+            ways = t.remedy(t.parts[file], check.column, str(value))
         if not remedy:
-            return f"{check.reason}, such as {value!r}"
-        ways = DATES if check.column == self.roles.time else t.reading.remedy(str(value))
+            return f"{check.reason}, such as {value!r}; {ways}".rstrip(", ;")
         place = f"{t.files[file] if t.files else t.name}, row {row:,}: {check.column}"
         raise InputError(place, value, remedy.format(check.reason, times, ways))
 

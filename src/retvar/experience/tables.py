@@ -35,6 +35,7 @@ NUMBERS = {"whole", "number", "flag"}
 NUMBER = "retvar number of "  # begins the name of a column as numbers
 FIRST_ROWS = 65_536  # that decide what a column holds
 CODE = "^[+-]?0[0-9]+$"  # a code such as 010, and no number
+WAYS = [(d, t) for d in ".," for t in ("", *"., '\u00a0\u202f") if d != t]  # numbers are written
 DAY_FIRST = [f"%d{sign}%m{sign}%Y{time}" for sign in "./-" for time in ("", " %H:%M", " %H:%M:%S")]
 MACROS = """
 CREATE OR REPLACE MACRO retvar_flag(x) AS CASE
@@ -72,19 +73,6 @@ class Reading(NamedTuple):
         words = f"CASE lower(trim({text})) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END"
         value = f"TRY_CAST({digits} AS DOUBLE)"
         return f"CASE WHEN {value} IS NULL THEN {words} ELSE {value} END"  # coalesce is slow
-
-    def remedy(self, text: str) -> str:
-        """How to say what the separators of a number mean."""
-        signs = re.findall("[.,]", text)
-        if not signs:
-            return "say decimal=',' or thousands=',' if numbers are written so"
-        if len(set(signs)) == 2:
-            return f"say decimal={signs[-1]!r} and thousands={signs[0]!r}"
-        if len(signs) > 1 or self.decimal == "," != signs[0]:
-            return f"say thousands={signs[0]!r}"
-        also = " and thousands=''" * (self.thousands == signs[0])
-        other = f", or thousands={signs[0]!r} for thousands" * bool(re.search(r"[.,]\d{3}$", text))
-        return f"say decimal={signs[0]!r}{also}{other}"
 
 
 @dataclass
@@ -143,6 +131,30 @@ class Table:
             id=name, text=plain, number=number, codes=codes, label=label, finite=finite,
             flag=name if kind == "flag" else flag, whole=whole or codes, time=time,
         )  # fmt: skip
+
+    def remedy(self, part: str, column: str, text: str) -> str:
+        """How to read a text as a number, in a way in which all of the column are read."""
+        ways = [self.reading._replace(decimal=d, thousands=t) for d, t in WAYS]
+        reads = ", ".join(f"{way.number('x')} IS NOT NULL" for way in ways)
+        cells = self.work.all(
+            f"""SELECT list_value({reads}) AS reads, min(x), bool_or(x = {text_literal(text)})
+            FROM (SELECT {quoted(column)}::VARCHAR AS x FROM {part}) WHERE NOT retvar_absent(x)
+            GROUP BY reads HAVING list_bool_or(reads)"""
+        )
+        own = next((reads for reads, _, here in cells if here), None)
+        if own is None:
+            return ""  # it is no number in any way
+        fits = [way for way, *read in zip(ways, *(x[0] for x in cells), strict=True) if all(read)]
+        plain = [way.decimal for way in fits if not way.thousands]
+        fits = [way for way in fits if not way.thousands or way.decimal not in plain]
+        if not fits or (len(fits) > 1 and not plain):
+            other = min(cells, key=lambda cell: sum(map(min, own, cell[0])))[1]
+            return f"it is written in two ways, such as {text!r} and {other!r}, "
+        said = (
+            [f"{name}={getattr(way, name)!r}" for name in ("decimal", "thousands")
+             if getattr(way, name) != getattr(self.reading, name)] for way in fits
+        )  # fmt: skip
+        return f"say {', or '.join(map(' and '.join, said))}, "
 
     def facts(self, column: str) -> Any:
         """What the first rows hold: how many numbers, fractions, codes such as 010."""
