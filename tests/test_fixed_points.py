@@ -343,26 +343,6 @@ def test_trace_radii_of_all_nodes_follow_from_the_second_moment_of_the_trace(que
         assert point.nodes[name].trace_radius.value == pytest.approx(expected), name
 
 
-def test_one_sweep_of_vtd_and_centred_by_hand():
-    """Chain, λ = 0.9, J = (1, 2, 3, 4), V = (4, 3, 2, 1), g = (2, 2, 2, 2), α = 0.5, ᾱ = 0.25."""
-    J, V, g = np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 2, 1]), np.full(4, 2.0)
-    start = rv.Estimates(J, V, g)
-    chain = rv.domains.chain()
-    J_next, V_next, g_next = (np.append(x[1:], 0.0) for x in (J, V, g))
-    gamma = np.array([1.0, 1, 1, 0])
-    J_after = J + 0.5 * (1 + gamma * J_next - J)
-    vtd = rv.expected_updates("vtd", chain, start, alpha=0.5, alpha_bar=0.25)
-    reward = (1 + gamma * J_next) ** 2 + 1 - (0.9 * gamma * J_next) ** 2
-    M = V + J**2
-    M_after = M + 0.25 * (reward + 0.81 * gamma * (V_next + J_next**2) - M)
-    assert_allclose(vtd.value, J_after)
-    assert_allclose(vtd.variance, M_after - J_after**2)
-    centred = rv.expected_updates("centred", chain, start, alpha=0.5, alpha_bar=0.25)
-    error = 1 + 0.1 * gamma * J_next + 0.9 * gamma * g_next - g
-    assert_allclose(centred.mean, g + 0.25 * error)
-    assert_allclose(centred.variance, V + 0.25 * (error**2 + 1 + 0.81 * gamma * V_next - V))
-
-
 def test_a_network_that_is_registered_has_a_fixed_point_of_its_own(monkeypatch):
     """A fourth method: a node of the squared return without bootstrapping, less the square of J."""
     vtd = networks.NETWORKS["vtd"]

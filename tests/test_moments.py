@@ -1,5 +1,6 @@
 """Third and fourth moments in closed form, and in which states moments are finite."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -84,45 +85,52 @@ class Nodes:
     def mean(self, x):
         return np.bincount(self.s, self.p * x, self.n)
 
-    def step(self, J, G, V, M3, M4):
-        """One sweep with step size 1; all nodes see the predictions of the sweep before."""
+    def step(self, alpha, alpha_bar, J, G, V, M3, M4):
+        """One sweep; all nodes see the predictions of the sweep before."""
         s, t, c = self.s, self.s_next, self.eta * self.g * self.lm
         delta = self.r + self.g * J[t] - J[s]
-        around = self.eta * (self.r + self.g * (1 - self.lm) * J[t]) + c * G[t] - G[s]
-        epsilon = around
+        short = self.eta * (self.r + self.g * (1 - self.lm) * J[t])
+        around = epsilon = short + c * G[t] - G[s]
         if self.method == "direct":
             epsilon = self.eta * (self.r + self.g * J[t]) - J[s]
+        fed, old = epsilon**2, V
+        if self.method == "vtd":  # V is the second moment, until the end
+            fed, old = short**2 + 2 * c * short * J[t], V + J**2
         third = epsilon**3 + 3 * c**2 * epsilon * V[t]
         fourth = epsilon**4 + 6 * c**2 * epsilon**2 * V[t] + 4 * c**3 * epsilon * M3[t]
+        new_J = J + alpha * self.mean(self.rho * delta)
+        second = old + alpha_bar * self.mean(self.rho_bar * (fed + c**2 * old[t] - old[s]))
         return (
-            J + self.mean(self.rho * delta),
-            G + self.mean(self.rho_bar * around),
-            V + self.mean(self.rho_bar * (epsilon**2 + c**2 * V[t] - V[s])),
-            M3 + self.mean(self.rho_bar * (third + c**3 * M3[t] - M3[s])),
-            M4 + self.mean(self.rho_bar * (fourth + c**4 * M4[t] - M4[s])),
+            new_J,
+            G + alpha_bar * self.mean(self.rho_bar * around),
+            second - new_J**2 if self.method == "vtd" else second,
+            M3 + alpha_bar * self.mean(self.rho_bar * (third + c**3 * M3[t] - M3[s])),
+            M4 + alpha_bar * self.mean(self.rho_bar * (fourth + c**4 * M4[t] - M4[s])),
         )
 
 
-@pytest.mark.parametrize("method", ["direct", "centred"])
+@pytest.mark.parametrize("method", ["direct", "vtd", "centred"])
 def test_expected_updates_are_those_in_plain_numpy(method):
     """Sweep by sweep from a random start, and none of the nodes waits for another."""
     rng = np.random.default_rng(3)
-    for question in QUESTIONS:
+    for question, sweeps in itertools.product(QUESTIONS, (1, 5)):
+        target, behaviour, estimand = question
         (mdp,) = contracting(rng, question, 1, np.inf, 4)
-        now = tuple(rng.normal(size=(5, mdp.n_states)))
+        now, (alpha, alpha_bar) = tuple(rng.normal(size=(5, mdp.n_states))), rng.uniform(0.2, 1, 2)
         J, G, V, M3, M4 = now
-        for sweeps in (1, 5):
-            target, behaviour, estimand = question
-            found = rv.expected_updates(
-                method, mdp, rv.Estimates(J, V, G, M3, M4), sweeps=sweeps, target=target,
-                behaviour=behaviour, estimand=estimand, order=4,
-            )  # fmt: skip
-            for _ in range(sweeps):
-                now = Nodes(mdp, question, method).step(*now)
-            expected = rv.Estimates(now[0], *now[2:3], now[1], *now[3:])
-            for name, x in vars(expected).items():
-                assert_allclose(getattr(found, name), x, rtol=1e-10, atol=1e-10, err_msg=name)
-            now = (J, G, V, M3, M4)
+        found = rv.expected_updates(
+            method, mdp, rv.Estimates(J, V, G, M3, M4), alpha=alpha, alpha_bar=alpha_bar,
+            sweeps=sweeps, target=target, behaviour=behaviour, estimand=estimand,
+            order=2 if method == "vtd" else 4,
+        )  # fmt: skip
+        for _ in range(sweeps):
+            now = Nodes(mdp, question, method).step(alpha, alpha_bar, *now)
+        wanted = dict(zip(("value", "mean", "variance", "third_moment", "fourth_moment"), now,
+                          strict=True))  # fmt: skip
+        if method == "vtd":
+            wanted = {name: wanted[name] for name in ("value", "variance")}
+        for name, x in wanted.items():
+            assert_allclose(getattr(found, name), x, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
 # ---------------------------------------------------------------------- finite or not

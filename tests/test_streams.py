@@ -40,13 +40,8 @@ def test_words_equal_integer_arithmetic(rng):
     corners = [0, 1, 2**63, 2**64 - 1]
     seeds = [*corners, *big(rng, 60)]
     runs = [0, 1, 2**40, 2**62, *(x >> 1 for x in big(rng, 60))]
-    counters = [
-        0,
-        reference.START,
-        reference.START + 4 + (2 << 50),
-        2**62 - 8,
-        *(x >> 2 for x in big(rng, 60)),
-    ]
+    far = [0, reference.START, reference.START + 4 + (2 << 50), 2**62 - 8]
+    counters = [*far, *(x >> 2 for x in big(rng, 60))]
     for seed, run, c in zip(seeds, runs, counters, strict=True):
         assert tuple(map(int, streams.keys(U(seed), run))) == reference.keys(seed, run)
         found = np.empty((2, 5))
@@ -90,47 +85,34 @@ def largest_product(length, cases):
     return float(np.min((length * log_mean + needed) / s[:, 0]))
 
 
+RELATIONS = {  # what is added to seed, run and word, and how far apart the words of a stream are
+    "runs far apart": lambda lag: (0, lag << 50, 0, 1),
+    "runs of a seed": lambda lag: (0, lag, 0, 1),
+    "runs r and r + 1": lambda lag: (0, 1, 0, 1),
+    "runs r and r + 1, lagged": lambda lag: (0, 1, lag, 1),
+    "seeds s and s + 1": lambda lag: (1, 0, 0, 1),
+    "one run, lagged": lambda lag: (0, 0, lag, 2 * lag),  # so that no number is in two products
+    "the edges of one run": lambda lag: (0, 0, 4 * lag, 8 * lag),
+    "seed and run exchanged": None,
+}
+
+
 def pairs_of_streams(rng, relation, count):
     """Rows (seed, run, first word) of `count` pairs, and how far apart their words are."""
-    one = rng.integers(0, 2**62, size=(count, 3), dtype=np.uint64)
-    one[:, 2] >>= U(2)
-    other, stride = one.copy(), np.full(count, 1, dtype=np.uint64)
-    lag = rng.integers(1, 65, size=count, dtype=np.uint64)
-    if relation == "two runs":
-        other[:, 1] = rng.integers(0, 2**62, size=count, dtype=np.uint64)
-    elif relation == "the first runs of a seed":
-        one[:, 0] = one[0, 0]
-        one[:, 1] = np.arange(count)
-        other[:] = one
-        other[:, 1] += lag
-    elif relation == "runs r and r + 1":
-        other[:, 1] += U(1)
-    elif relation == "runs r and r + 1, lagged":
-        other[:, 1] += U(1)
-        other[:, 2] += lag
-    elif relation == "seeds s and s + 1":
-        other[:, 0] += U(1)
-    elif relation == "seed and run exchanged":
-        other[:, 0], other[:, 1] = one[:, 1], one[:, 0]
-    elif relation == "one run, lagged":
-        other[:, 2] += lag
-        stride = 2 * lag  # so that no number is in two products
-    else:  # the edges of one run
-        other[:, 2] += 4 * lag
-        stride = 8 * lag
-    return one, other, stride
-
-
-RELATIONS = [
-    "two runs", "the first runs of a seed", "runs r and r + 1", "runs r and r + 1, lagged",
-    "seeds s and s + 1", "seed and run exchanged", "one run, lagged", "the edges of one run",
-]  # fmt: skip
+    one = rng.integers(0, 2**60, size=(count, 3), dtype=np.uint64)
+    if relation == "runs of a seed":
+        one[:, 0], one[:, 1] = one[0, 0], np.arange(count)
+    if relation == "seed and run exchanged":
+        return one, one[:, [1, 0, 2]], np.ones(count, dtype=np.uint64)
+    added = RELATIONS[relation](rng.integers(1, 65, size=count))
+    *shift, stride = (np.broadcast_to(x, count).astype(np.uint64) for x in added)
+    return one, one + np.stack(shift, axis=1), stride
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_pairs_of_streams_are_uncorrelated(rng, relation):
-    """10⁶ pairs (make test: 20,000) of 128 numbers each, for each relation between two streams.
+    """10⁶ pairs (make test: 20,000) of 128 numbers each.
 
     Three statistics of S = Σ(u − ½)(v − ½), of mean 0 and variance n/144. The largest |S| is held
     against Chernoff's bound: it finds a single pair with a correlation above 0.75. The mean of S,
