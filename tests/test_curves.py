@@ -18,8 +18,8 @@ import retvar as rv
 from retvar.cli import main
 from tests import oracle
 from tests.reference import Reference
+from tests.streams import METHODS
 
-METHODS = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}
 NOISE = [(-np.sqrt(3.0), 1 / 6), (0.0, 2 / 3), (np.sqrt(3.0), 1 / 6)]
 
 

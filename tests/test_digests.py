@@ -28,6 +28,7 @@ from safetensors.numpy import load_file, save_file
 
 import retvar as rv
 from tests.fixed_cases import COMPILED, FEATURES, FIXED_CASES, OFF, domain
+from tests.streams import METHODS
 
 DATA = Path(__file__).parent / "data" / "digests"
 CLOSE = 1e-12  # of an array's largest number, or of 1
@@ -97,15 +98,12 @@ def record(force: list[str]) -> None:
 
 # ------------------------------------------------------------------------ what cases are made of
 
-METHODS = ("direct", "vtd", "centred")
-
 
 def learner_of(method: str, **settings: Any) -> Any:
     """A learner by the name of its method."""
-    kinds = {"direct": rv.Direct, "vtd": rv.VTD, "centred": rv.Centred}
     if method == "centred":
         settings.setdefault("alpha_mean", settings.get("alpha_bar"))
-    return kinds[method](**settings)
+    return METHODS[method](**settings)
 
 
 def numbers(data: Any) -> Arrays:

@@ -52,8 +52,9 @@ class Simulation:
     Results are stored under a digest of the arguments; the name only helps to read file names.
 
     >>> import retvar as rv
-    >>> one = Simulation("one", rv.domains.chain(), {"direct": rv.Direct(alpha=0.1)}, episodes=10)
-    >>> one.run(seed=0).sizes["episode"]
+    >>> mdp = rv.domains.complex_mdp()
+    >>> one = Simulation("one", mdp, {"direct": rv.Direct(alpha=0.1)}, steps=10)
+    >>> one.run(seed=0).sizes["step"]
     10
     """
 

@@ -2,7 +2,7 @@
 
 >>> import tempfile
 >>> from pathlib import Path
->>> sweep = Sweep(runs=8, steps=50, domains=[Domain(id="chain"), Domain(id="complex-mdp")],
+>>> sweep = Sweep(runs=8, steps=50, domains=[Domain(id="random-walk"), Domain(id="complex-mdp")],
 ...               learners=[Learners(method=["direct", "vtd"], alpha=[0.1, 0.2])])
 >>> sweep.plan().labels[:2]
 ['direct alpha=0.1', 'vtd alpha=0.1']
