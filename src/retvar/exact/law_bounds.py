@@ -200,11 +200,9 @@ class Refinement:
         self.horizon = parts * float(np.max(self._once.solve(np.ones(n)).x))
         number = np.bincount(s.parent[s.above.state], minlength=n)
         rounding = self._rounding + EPSILON * (4 * number + 1_000) * parts * self.std[:n]
-        moved = self._once.solve(rounding).x
-        squares = rounding**2 + 2 * rounding * (self._once.M @ moved)
-        scale = float(np.max(squares, initial=0.0)) or 1.0
-        second = np.sqrt(np.maximum(self._twice.solve(squares / scale).x, 0.0)) * np.sqrt(scale)
-        self.slack = 1.01 * np.maximum(moved, 0.0)[s.parent]
+        moved = _summed(self._once, rounding)
+        second = np.sqrt(_summed(self._twice, rounding**2 + 2 * rounding * (self._once.M @ moved)))
+        self.slack = 1.01 * moved[s.parent]
         self.slack_std = 1.01 * second[s.parent] + self.solution.error * self.std
 
     def iterates(self, every: int | None = None) -> Iterator[Bounds]:
@@ -290,3 +288,9 @@ class Refinement:
         goal = np.bincount(s.parent[e.state], outside, self._once.n) > 0
         escapes = reaching(self._once.M, goal)[s.parent]
         return Bounds(points, upper, height, slope, self.slack, self.slack_std, escapes, self.std)
+
+
+def _summed(resolvent: Resolvent, b: Array) -> Array:
+    """(I − M)⁻¹b of b ≥ 0; scaled, since iterative solvers take small numbers for 0."""
+    scale = float(np.max(b, initial=0.0)) or 1.0
+    return np.maximum(resolvent.solve(b / scale).x, 0.0) * scale
