@@ -169,3 +169,45 @@ def test_the_command_answers_with_roll_outs_beside(tmp_path):
     assert "roll-outs" in text
     assert "40 returns" in text
     assert "never visited" in text
+
+
+# ------------------------------------------------------------------------ what was saved
+
+
+def rooms():
+    rng = np.random.default_rng(3)
+    ends, seen = np.arange(3_000) % 10 == 9, rng.choice(["hall", "den"], 3_000)
+    rows = {"room": seen, "x": rng.random(3_000), "reward": rng.normal(size=3_000)}
+    return rows | {"terminated": ends, "action": rng.integers(0, 2, 3_000)}
+
+
+SAVED = {
+    "labels": (lambda: from_table(rooms(), state="room"), {}, "den"),
+    "actions": (lambda: from_table(rooms(), state="room", action="action"), {"actions": True},
+                ("den", 1)),
+    "a map": (lambda: rv.experience.from_gymnasium("FrozenLake-v1", steps=3_000), {}, 14),
+    "td": (lambda: rv.experience.from_gymnasium("FrozenLake-v1", steps=3_000), {"by": "td"}, 14),
+    "observations": (lambda: from_table(rooms(), state=["x"]), {}, [0.3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_what_is_loaded_answers_as_the_estimate_that_was_saved(kind, tmp_path):
+    """Return intervals of states need the rows."""
+    make, settings, place = SAVED[kind]
+    found = rv.estimate(make(), gamma=0.9, **settings)
+    found.save(tmp_path / "folder")
+    again = rv.load(tmp_path / "folder")
+    assert again.summary() == found.summary()
+    found.save(tmp_path / "file.safetensors")
+    assert rv.load(tmp_path / "file.safetensors").summary().splitlines()[0] in found.summary()
+    for several in ([place], [place, place]):
+        for ask in (rv.Estimate.value, rv.Estimate.std, rv.Estimate.interval):
+            assert_array_equal(ask(again, several), ask(found, several))
+    mine, own = again.at(place), found.at(place)
+    assert (mine.state, mine.value, mine.std) == (own.state, own.value, own.std)
+    if kind == "observations":
+        assert mine.return_interval == own.return_interval
+        assert str(again.self_check) == str(found.self_check)
+    if kind == "actions":
+        assert again.action_values().equals(found.action_values())

@@ -436,7 +436,7 @@ def test_the_command_adds_networks_to_the_mixture_as_the_library_does(tmp_path, 
     assert json.loads(result.stdout)["at"][0]["value"] == list(found.at([0, 0, 0, 0]).value)
     x = np.zeros((1, 4))
     saved = rv.load(tmp_path / "estimator.safetensors")
-    assert_array_equal(saved.predict(x, "value"), found.value(x))
+    assert_array_equal(saved.value(x), found.value(x))
 
 
 def test_intervals_of_a_critic_alone_are_called_a_disagreement(critic):

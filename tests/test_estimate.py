@@ -561,7 +561,7 @@ def test_ctrl_c_during_a_fit_keeps_what_was_read(monkeypatch, tmp_path):
     with pytest.raises(KeyboardInterrupt) as caught:
         rv.estimate(from_gymnasium("CartPole-v1", steps=900), gamma=0.9)
     caught.value.estimate.save(tmp_path / "fit.safetensors")
-    assert rv.load(tmp_path / "fit.safetensors").steps == 900
+    assert rv.load(tmp_path / "fit.safetensors").estimator.steps == 900
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RuntimeError])

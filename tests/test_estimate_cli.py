@@ -88,7 +88,7 @@ def test_everything_is_written_and_can_be_read(tmp_path):
         again = rv.estimate(rv.experience.from_gymnasium("FrozenLake-v1", steps=5_000), gamma=0.9)
         for name in again.data.data_vars:
             assert_array_equal(data[name], again.data[name], err_msg=str(name))
-    assert rv.load(tmp_path / "a" / "estimator.safetensors").steps == 5_000
+    assert rv.load(tmp_path / "a" / "estimator.safetensors").estimator.steps == 5_000
 
 
 def test_json_is_complete_and_unknown_numbers_are_null():
@@ -127,7 +127,9 @@ def test_a_resumed_run_takes_new_experience():
     assert plain["transitions"] == 4_000
     second = rv.load("a/estimator.safetensors")
     repeated = answer(LAKE, "--gamma", 0.9, "--steps", 2_000, "--seed", 2_000, "--out", "b")
-    counts = [np.array(each.notes["estimate"]["visits"]["counts"]) for each in (first, second)]
+    counts = [
+        np.array(each.estimator.notes["estimate"]["visits"]["counts"]) for each in (first, second)
+    ]
     assert_array_equal(counts[1] - counts[0], repeated["visits"][: counts[0].size])
     assert plain["gamma"] == 0.9
 
@@ -220,7 +222,7 @@ def test_the_estimator_is_saved_after_a_failure(tmp_path):
     assert "motor 3" in result.stderr
     assert "3,000 transitions" in result.stdout
     assert "estimate.nc" in files(tmp_path / "estimate")
-    assert rv.load("estimate/estimator.safetensors").steps == 3_000
+    assert rv.load("estimate/estimator.safetensors").estimator.steps == 3_000
     assert pq.read_table("a.parquet").num_rows == 3_000
 
 
@@ -240,7 +242,7 @@ def test_ctrl_c_ends_it_soon_and_saves_the_estimator(tmp_path):
     assert running.returncode == 130, stderr
     assert "a/estimator.safetensors" in stderr
     assert files(tmp_path / "a") == ["estimate.nc", "estimator.safetensors"]
-    steps = rv.load(tmp_path / "a" / "estimator.safetensors").steps
+    steps = rv.load(tmp_path / "a" / "estimator.safetensors").estimator.steps
     assert steps >= 9_999
     assert f"{steps:,} transitions" in stdout
     assert pq.read_table(tmp_path / "log.parquet").num_rows == steps

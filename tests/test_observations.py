@@ -110,8 +110,8 @@ def test_a_saved_fit_is_asked_later_without_the_log(tmp_path):
     found = fitted(line(4, 2_000))
     found.save(tmp_path / "fit.safetensors")
     again = rv.load(tmp_path / "fit.safetensors")
-    assert_array_equal(again.predict(PLACES), found.value(PLACES))
-    assert_array_equal(again.predict(PLACES, "std"), found.std(PLACES))
+    assert_array_equal(again.value(PLACES), found.value(PLACES))
+    assert_array_equal(again.std(PLACES), found.std(PLACES))
 
 
 def test_it_says_what_it_cannot_know():

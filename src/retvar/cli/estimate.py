@@ -188,13 +188,13 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
     settings = {name: args[name] for name in SETTINGS}
     settings["estimand"] = args["estimand"].replace("-", "_")
     if args["resume"] is not None:
-        from retvar.estimation.files import has_actions, load
+        from retvar.estimation.files import load_estimate
 
-        saved = load(args["resume"])
-        gamma = saved.description.gamma
+        found = load_estimate(args["resume"])
+        gamma = found.estimator.description.gamma
         args["gamma"] = float(gamma) if isinstance(gamma, float | int) else None  # for greedy
-        args["actions"] = has_actions(saved)
-        args["seed"] = saved.steps if args["seed"] is None else args["seed"]
+        args["actions"] = found.experience.pairs
+        args["seed"] = found.estimator.steps if args["seed"] is None else args["seed"]
     args["seed"] = args["seed"] or 0
     return settings | {"seed": args["seed"]}
 

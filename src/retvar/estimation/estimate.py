@@ -363,7 +363,6 @@ class Estimate(Shown):
         elif states is not None and states > estimator.features[0].states:
             estimator.grow(states)
         if isinstance(estimator, LeastSquaresEstimator):
-            estimator.labels = e.labels
             estimator.add(chunk)
         else:
             refuse_discounts(estimator.description, chunk)

@@ -19,6 +19,19 @@ PAGE = "index.html"
 FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 FORMATS = ("png", "svg", "pdf")
 KIND = ("width", "names", "grid")  # fields of Experience that must be alike
+ABOUT = (
+    *KIND,
+    "name",
+    "labels",
+    "states",
+    "fixed_states",
+    "state_names",
+    "cells",
+    "policy",
+    "is_log",
+    "cost",
+    "action_count",
+)  # fields of Experience that are saved
 RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
 REASONS = ("rejected", "unmarked_ends")  # fields that count by reason
 
@@ -29,9 +42,10 @@ def estimator_file(path: Path) -> Path:
 
 
 def load(path: str | Path) -> Any:
-    """Read an estimator that its method ``save`` wrote: online, or by least squares.
+    """Read what its method ``save`` wrote: an estimate, or an estimator, online or least squares.
 
-    Also from a folder that ``Estimate.save`` or ``retvar estimate --out`` wrote.
+    An estimate answers as before, without its experience: the law of the return, and the return
+    intervals of states, need the rows. Also from what ``retvar estimate --out`` wrote.
 
     >>> import pathlib, tempfile, retvar as rv
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "risk.safetensors"
@@ -39,13 +53,45 @@ def load(path: str | Path) -> Any:
     >>> rv.load(path).steps
     0
     """
+    from retvar.estimation.estimate import Estimate
+    from retvar.estimation.returns import Monitor
+    from retvar.experience.stream import Experience
+    from retvar.support import arguments
+
+    path = estimator_file(arguments.path("path", path))
+    estimator = read_estimator(path)
+    notes = estimator.notes.get("estimate")
+    if not isinstance(notes, dict):
+        return estimator
+
+    def gone(_: Any) -> Any:
+        raise InputError("experience", path, "is not saved with an estimate; read it again")
+
+    about = {"name": str(path)} | {name: notes[name] for name in ABOUT if name in notes}
+    experience = Experience(source=gone, pairs=notes["actions"], **about)
+    if experience.labels is not None:
+        experience.labels = [tuple(x) if isinstance(x, list) else x for x in experience.labels]
+    rows = getattr(estimator, "moves", None)  # of observations, from which all is counted again
+    monitor = Monitor(notes["level"], notes["remarks"]) if rows else _monitor(notes)
+    _restore_counts(notes, experience.counts)
+    found = Estimate(experience, estimator, monitor, moves=rows)
+    beside = data_file(path)
+    if beside != path and kind_of("file", beside) == "file":
+        import xarray
+
+        data = xarray.load_dataset(beside, engine="h5netcdf")
+        if data.attrs["transitions"] == estimator.steps:  # of the same run
+            found.data = data
+    return found
+
+
+def read_estimator(path: Path) -> Any:
+    """Read an estimator, with its notes."""
     from retvar.estimation.observations import ObservationEstimator
     from retvar.estimation.states import FORMAT, StateEstimator
     from retvar.online.checkpoint import read_tensors, restore
-    from retvar.support import arguments
     from retvar.td.learners import from_dict
 
-    path = estimator_file(arguments.path("path", path))
     header, arrays = read_tensors(path)
     if header.get("kind") == "deep_critic":
         raise InputError("file", path, "is a deep critic: read it with rv.deep.Critic.load")
@@ -55,30 +101,15 @@ def load(path: str | Path) -> Any:
                 raise InputError("file", path, f"is not of format {FORMAT}")
             found = kind.restored(from_dict(header["learner"]), header, arrays)
             found.notes = header["notes"]
-            found.labels = _labels_of(found)
             return found
     return restore(path)
 
 
-def _labels_of(estimator: Any) -> list[Any] | None:
-    """The labels of the states of a saved estimator."""
-    notes = estimator.notes.get("estimate")
-    labels = notes["labels"] if isinstance(notes, dict) else None
-    return labels and [tuple(x) if isinstance(x, list) else x for x in labels]
-
-
-def has_actions(estimator: Any) -> bool:
-    """Whether a saved estimator is one of actions."""
-    notes = estimator.notes.get("estimate")
-    return isinstance(notes, dict) and bool(notes.get("actions"))
-
-
 def to_notes(found: Any) -> dict[str, Any]:
-    """JSON data to save with the estimator of an estimate: kind of states, visits and counts."""
+    """JSON data to save with the estimator of an estimate: its experience, visits and counts."""
     monitor, e = found.monitor, found.experience
-    return {name: getattr(e, name) for name in KIND} | {
+    return {name: _as_json(getattr(e, name)) for name in ABOUT} | {
         "level": monitor.level,
-        "labels": _as_json(e.labels),
         "actions": e.pairs,
         "visits": monitor.visits.to_dict(),
         "off_policy": monitor.off_policy,
@@ -96,37 +127,52 @@ def _as_json(given: Any) -> Any:
     return json.loads(json.dumps(given, default=lambda x: getattr(x, "tolist", x.__str__)()))
 
 
+def _monitor(notes: dict[str, Any]) -> Any:
+    """The monitor of a saved estimate, without returns."""
+    from retvar.estimation.returns import Monitor, Visits
+
+    found = Monitor(notes["level"], notes["remarks"], Visits(**notes["visits"]))
+    found.off_policy = notes["off_policy"]
+    return found
+
+
+def _restore_counts(notes: dict[str, Any], counts: Any) -> None:
+    """Set the counts of a saved estimate."""
+    for name, saved in notes["counts"].items():
+        setattr(counts, name, Counter(saved) if name in REASONS else saved)
+
+
+def load_estimate(path: Path) -> Any:
+    """Read an estimate to go on from."""
+    found = load(path)
+    if not hasattr(found, "experience"):
+        raise InputError("resume", path, "was not written by estimate")
+    return found
+
+
 def resumed(path: Path, experience: Any) -> tuple[Any, Any, Any]:
     """Experience, estimator and monitor of an estimate that goes on from a file.
 
     Experience of another kind is refused.
     """
-    from retvar.estimation.returns import Monitor, Visits
     from retvar.experience.action_pairs import by_action
 
-    saved = load(path)
-    if has_actions(saved):
+    saved = load_estimate(path)
+    notes, kept = saved.estimator.notes["estimate"], saved.experience
+    if kept.pairs:
         experience = by_action(experience)
-    notes = saved.notes.get("estimate")
-    if not isinstance(notes, dict):
-        raise InputError("resume", path, "was not written by estimate")
-    own = _as_json({name: getattr(experience, name) for name in KIND})
-    labels = _labels_of(saved)
-    other = any(notes[name] != own[name] for name in KIND)
-    other |= (labels is None) != (experience.labels is None)
-    other |= experience.states is not None and experience.labels != labels  # all are known
+    other = any(getattr(kept, name) != _as_json(getattr(experience, name)) for name in KIND)
+    other |= (kept.labels is None) != (experience.labels is None)
+    other |= experience.states is not None and experience.labels != kept.labels  # all are known
     if other:
         raise InputError("resume", path, f"has other states than {experience.name}")
-    if labels is not None:
-        experience.labels[:] = labels  # numbered as before
-    monitor = Monitor(notes["level"], notes["remarks"], Visits(**notes["visits"]))
-    monitor.off_policy = notes["off_policy"]
+    if kept.labels is not None:
+        experience.labels[:] = kept.labels  # numbered as before
+    monitor = _monitor(notes)
     if RESUMED not in monitor.remarks and not monitor.off_policy:
         monitor.remarks.append(RESUMED)
-    for name, saved_count in notes["counts"].items():
-        count = Counter(saved_count) if name in REASONS else saved_count
-        setattr(experience.counts, name, count)
-    return experience, saved, monitor
+    _restore_counts(notes, experience.counts)
+    return experience, saved.estimator, monitor
 
 
 def open_folder(field: str, out: Path) -> None:

@@ -53,7 +53,7 @@ class ObservationEstimator(LeastSquaresEstimator):
             remedy = 'least squares with features needs one γ; take by="td"'
             raise InputError("gamma", "several numbers", remedy)
         self.features, self.bases = [features], list(bases)
-        self._added = Moves()  # transitions, as they are used
+        self.moves = Moves()  # transitions, as they are used
 
     def add(self, chunk: Chunk) -> None:
         """Add transitions, one trajectory after the other."""
@@ -61,7 +61,7 @@ class ObservationEstimator(LeastSquaresEstimator):
             return
         rows = self._rows(chunk)
         self._count(count)
-        self._added.append({name: rows[name] for name in COLUMNS})
+        self.moves.append({name: rows[name] for name in COLUMNS})
 
     # ------------------------------------------------------------------ estimates
 
@@ -72,7 +72,7 @@ class ObservationEstimator(LeastSquaresEstimator):
             raise InputError("experience", "no transition", "there is nothing to estimate from")
         if self.steps >= MANY:
             logger.info("%s transitions are read, and fitted now", f"{self.steps:,}")
-        log = EpisodeLog.of(next(self._added.chunks(self.steps)))
+        log = EpisodeLog.of(next(self.moves.chunks(self.steps)))
         own = Linear(self.features[0]), Waves(), Returns()
         known, bases = dict[str, Base](zip(NAMES, own, strict=True)), dict[str, Base]()
         for k, base in enumerate(self.bases, start=1):
@@ -128,7 +128,7 @@ class ObservationEstimator(LeastSquaresEstimator):
         if not all(isinstance(x, str) for x in self.bases):
             raise InputError("bases", "of your own", "cannot be saved: save the transitions")
         header = {"features": self.features[0].to_dict(), "bases": self.bases}
-        return header, next(self._added.chunks(max(1, self.steps)), {})
+        return header, next(self.moves.chunks(max(1, self.steps)), {})
 
     @classmethod
     def restored(cls, learner: Learner, header: dict[str, Any], arrays: dict[str, Any]) -> Self:

@@ -118,7 +118,7 @@ class ReturnIntervals:
     def __init__(self, estimator: Any, monitor: Any) -> None:
         self._estimator, self._off_policy = estimator, monitor.off_policy
         self.calibration, self.by_state = Calibration(np.zeros(0), 0.0), None
-        if not self._off_policy:
+        if not self._off_policy and monitor.returns is not None:  # as of states that were loaded
             self.calibration, self.by_state = estimator.calibrated(monitor.returns)
 
     def interval(self, states: Any, level: float = 0.9) -> list[Array]:

@@ -20,7 +20,6 @@ from retvar.experience.moves import Moves
 from retvar.online.checkpoint import write_tensors
 from retvar.support import arguments
 from retvar.support.errors import InputError
-from retvar.support.format import listed
 from retvar.td.features import States
 from retvar.td.learners import Learner
 
@@ -53,7 +52,6 @@ class LeastSquaresEstimator:
         self.description = learner
         self.steps = 0  #: transitions added
         self.notes: dict[str, Any] = {}  #: plain data of your own, kept in saved files
-        self.labels: list[Any] | None = None  #: of the states of an estimate
 
     def _rows(self, chunk: Chunk) -> Chunk:
         """All columns of a chunk, which must be finite."""
@@ -75,15 +73,7 @@ class LeastSquaresEstimator:
         """An estimate for a state; for all states where none is named."""
         if state is None:
             return self.predict(self._all_states(), what)
-        return float(self.predict(self._one(state), what)[0])
-
-    def _one(self, state: Any) -> list[Any]:
-        """A column of one state, which is named by its label where states have labels."""
-        if self.labels is None:
-            return [state]
-        if state not in self.labels:
-            raise InputError("state", state, f"is not one of {listed(self.labels)}")
-        return [self.labels.index(state)]
+        return float(self.predict([state], what)[0])
 
     value = partialmethod(_ask, "value")
     variance = partialmethod(_ask, "variance")
@@ -113,7 +103,7 @@ class LeastSquaresEstimator:
         """Lower and upper end for one `state`, a column of `states`, or all."""
         level, what = arguments.level("level", level), arguments.choice("what", what, QUANTITIES)
         if states is None or state is not None:
-            states = self._all_states() if state is None else self._one(state)
+            states = self._all_states() if state is None else [state]
         self.add_errors(states)
         found, at = self._look_up(states)
         ends = found.value_interval(level) if what == "value" else found.std_interval(level)
