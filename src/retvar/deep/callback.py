@@ -15,7 +15,8 @@ from retvar.deep.critic import Calibration, Critic, Encoder, encoded
 from retvar.deep.fit_critic import FEWEST, fewest_rows, make_critic, refuse_observations
 from retvar.deep.fitting import Columns, Fitting, Record, Scales, Settings
 from retvar.deep.targets import discounted_sums
-from retvar.estimation.settings import GAMMA, make_learner
+from retvar.estimation.episodes import GAMMA
+from retvar.estimation.settings import make_learner
 from retvar.experience.observations import ObservationReader
 from retvar.experience.stream import Chunk
 from retvar.support import arguments

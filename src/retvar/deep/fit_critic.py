@@ -24,7 +24,7 @@ from retvar.estimation.bases import Folds
 from retvar.estimation.episodes import EpisodeLog, refuse_discounts
 from retvar.estimation.estimate import Estimate
 from retvar.estimation.returns import Monitor
-from retvar.estimation.settings import make_learner, with_defaults
+from retvar.estimation.settings import make_learner, with_lam
 from retvar.experience.stream import Experience
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -208,7 +208,7 @@ def _read(
     first = next(moves.chunks(1), None)
     if first is None:
         raise InputError("experience", experience.name, "has no usable transition")
-    learner = with_defaults(learner, first, {"lam": 1.0})
+    learner = with_lam(learner, first)
     for name in ("gamma", "lam"):
         if np.ndim(getattr(learner, name)):
             raise InputError(name, "one per state", "must be one number, or in the data")

@@ -14,7 +14,7 @@ import numpy as np
 
 from retvar.cluster import connected
 from retvar.estimation.returns import Monitor
-from retvar.estimation.settings import TD, with_defaults
+from retvar.estimation.settings import TD, with_lam
 from retvar.estimation.states import StateEstimator
 from retvar.experience.logs import Piece, refuse_split
 from retvar.support.errors import InputError, RetvarError
@@ -30,7 +30,7 @@ def sum_piece(piece: Piece, states: int | None, learner: Learner) -> tuple[Any, 
     (experience, ids), found = piece.open(), None
     for chunk in experience.moves().chunks():
         if found is None:
-            learner = with_defaults(learner, chunk, {"lam": 1.0})
+            learner = with_lam(learner, chunk)
             found = StateEstimator(learner, states or 1)
         found.add(chunk)
     return found, experience.counts, experience.labels, ids

@@ -22,6 +22,8 @@ Chunk = dict[str, NDArray[Any]]
 BLOCK = 65_536  # rows that are looked at together
 SEGMENTS = (5.0, 3.0)  # a segment is as long as its Σ(1 − γ) stays below this; or where they are
 FEW = 50  # fewer than these
+GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
+LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 ROUNDING = 1e-10  # errors below this share of the largest value or return are none
 
 
@@ -52,10 +54,10 @@ def complete(learner: Learner, chunk: Chunk) -> Chunk:
 
 def refuse_discounts(learner: Learner, chunk: Chunk) -> None:
     """Refuse data without the γ or λ that the learner takes from it, or with another."""
-    for name in ("gamma", "lam"):
+    for name, remedy in (("gamma", GAMMA), ("lam", LAM)):
         given = getattr(learner, name)
         if given is None and name not in chunk:
-            raise InputError(name, "missing", "column missing from this chunk; earlier data had it")
+            raise InputError(name, "not given", remedy)
         if given is None or name not in chunk:
             continue
         goes_on = ~np.asarray(chunk.get("terminated", False), dtype=bool)

@@ -42,8 +42,6 @@ UNKNOWN_DECAY = 0.9  # where γ comes with the data
 LARGEST_SQUARE = 0.9  # of the decay of traces with their ratios, on average
 TILES = {1: 32, 2: 20, 3: 8, 4: 6}  # along each dimension, by their number; 4 for more
 HASHED_WEIGHTS = 2**16  # for tiles of many dimensions
-GAMMA = "must be given: how much a reward is worth one step later, such as 0.99"
-LAM = "must be set in the learner, or be in the data; 1 is the return itself"
 ONE_GAMMA = "must be one number with actions, or a column of the data"
 TARGET_RETURN = "action values are of the target policy's return; leave the estimand out"
 ACTIONS = 'actions of observations are learned with by="td"; or make the states labels'
@@ -72,14 +70,9 @@ def make_learner(
     return found.replace(kappa=kappa, kappa_bar=kappa)
 
 
-def with_defaults(learner: Learner, chunk: Chunk, defaults: dict[str, float]) -> Learner:
-    """The learner with defaults for the γ and λ that neither it nor the data has."""
-    for name, remedy in (("gamma", GAMMA), ("lam", LAM)):
-        if getattr(learner, name) is None and name not in chunk:
-            if name not in defaults:
-                raise InputError(name, "not given", remedy)
-            learner = learner.replace(**{name: defaults[name]})
-    return learner
+def with_lam(learner: Learner, chunk: Chunk) -> Learner:
+    """The learner with λ = 1, the return itself, where neither it nor the data has a λ."""
+    return learner.replace(lam=1.0) if learner.lam is None and "lam" not in chunk else learner
 
 
 def refuse(why: str, given: dict[str, Any]) -> None:
@@ -126,8 +119,7 @@ class Settings:
         self.family, self.bases = family_and_bases(features)
         samples = 100 if bootstrap_samples is None else bootstrap_samples
         self._samples = {"bootstrap_samples": samples, "seed": arguments.integer("seed", seed, 0)}
-        self._defaults = {"lam": 1.0} if learner is None else {}  # of γ and λ, unless in the data
-        self._own_kappa = learner is None
+        self._default = learner is None  # the learner
         self.remarks: list[str] = []  #: what was decided for the caller
         pairs = experience.pairs and observed
         if by == LEAST_SQUARES and pairs:
@@ -143,8 +135,8 @@ class Settings:
 
     def __call__(self, chunk: Chunk, states: int | None) -> Any:
         """The estimator of so many states, or with features that fit the chunk."""
-        learner = with_defaults(self.description, chunk, self._defaults)
-        if self.by == TD and self._own_kappa and "rho" in chunk:
+        learner = with_lam(self.description, chunk) if self._default else self.description
+        if self.by == TD and self._default and "rho" in chunk:
             learner = self._bound_traces(learner, chunk)
         if states is not None:
             if self.by == LEAST_SQUARES:

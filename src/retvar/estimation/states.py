@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from retvar.estimation.episodes import Chunk, complete
 from retvar.estimation.least_squares import BLOCK, LeastSquares, Solver
 from retvar.estimation.return_intervals import Calibration, ReturnsByState
-from retvar.estimation.returns import Returns
+from retvar.estimation.returns import Predictor, Returns, predict_rows
 from retvar.estimation.sums import RatioCheck, Sums, check_sums
 from retvar.experience.moves import Moves
 from retvar.online.checkpoint import write_tensors
@@ -221,15 +221,18 @@ class StateEstimator(LeastSquaresEstimator):
         The rest of a return that was cut off is the value of the last state, and a deviation drawn
         from those of the others.
         """
-        fit = self.solution
-        start, total = returns.start[:, 0].astype(np.intp), returns.completed(_table(fit.value))
-        value, std = fit.value[start], fit.std[start]
+
+        def known(what: str) -> Predictor:
+            return lambda rows: np.nan_to_num(predict_rows(self, what, rows))
+
+        start, total = returns.start[:, 0].astype(np.intp), returns.completed(known("value"))
+        value, std = self.solution.value[start], self.solution.std[start]
         with np.errstate(divide="ignore", invalid="ignore"):
             scores = (total - value) / std
         scores = scores[np.isfinite(scores)]
         if scores.size:
             drawn = np.random.default_rng(0).choice(scores - scores.mean(), total.size)
-            whole = total + np.sqrt(returns.missing_variance(_table(fit.variance))) * drawn
+            whole = total + np.sqrt(returns.missing_variance(known("variance"))) * drawn
             total = np.clip(whole, total.min(), total.max())
         return Calibration.of(total, value, std), ReturnsByState(total, start)
 
@@ -245,8 +248,3 @@ class StateEstimator(LeastSquaresEstimator):
         found.sums = Sums(**arrays)
         found._count(header["steps"])
         return found
-
-
-def _table(column: Array) -> Any:
-    """A function that finds rows of states in a column, 0 where it has NaN."""
-    return lambda rows: np.nan_to_num(column)[rows[:, 0].astype(np.intp)]
