@@ -103,14 +103,14 @@ class Settings:
         self.description = make_learner(**of_learner) if learner is None else learner
         self.level = arguments.level("level", level)
         if arguments.flag("actions", actions):
+            own: Any = self.description
             for name, wrong, why in (
-                ("lam", lambda lam: np.any(np.asarray(lam) != 1.0), ONE_LAM),
-                ("gamma", np.ndim, ONE_GAMMA),
-                ("estimand", lambda estimand: estimand != "target_return", TARGET_RETURN),
+                ("lam", own.lam is not None and np.any(np.asarray(own.lam) != 1.0), ONE_LAM),
+                ("gamma", np.ndim(own.gamma), ONE_GAMMA),
+                ("estimand", own.estimand != "target_return", TARGET_RETURN),
             ):
-                own = getattr(self.description, name)
-                if own is not None and wrong(own):
-                    raise InputError(name, own if np.ndim(own) == 0 else "one per state", why)
+                if wrong:
+                    raise InputError(name, getattr(own, name), why)
             experience = by_action(experience)
         self.experience, observed = experience, experience.width is not None
         if features is not None and not observed:
