@@ -289,11 +289,21 @@ class Estimate(Shown):
         An error that ends an environment early has this estimate as its attribute, with all that
         was learned before.
         """
+        if cluster is not None:
+            learn_on_cluster(self, cluster, workers, progress)
+        else:
+            self._learn(progress)
+        try:
+            for each in () if silent else self.warnings:  # which need the fit
+                log.warning("%s: %s", self.experience.name, each)
+        except KeyboardInterrupt as error:
+            error.estimate = self  # type: ignore[attr-defined]
+            raise
+
+    def _learn(self, progress: Progress | None) -> None:
         e = self.experience
         try:
-            if cluster is not None:
-                learn_on_cluster(self, cluster, workers, progress)
-            elif e.endless and self._by == settings.TD:  # only its last rows are kept
+            if e.endless and self._by == settings.TD:  # only its last rows are kept
                 with contextlib.closing(e.chunks()) as stream:
                     for chunk in stream:
                         self.update(chunk)
@@ -301,8 +311,7 @@ class Estimate(Shown):
                             progress(e.counts.transitions)
             else:
                 self._read(self._gathered(progress))
-            for each in () if silent else self.warnings:  # which need the fit
-                log.warning("%s: %s", e.name, each)
+            _ = self.estimator  # or an error: there was no transition
         except BaseException as error:
             known = self._estimator is not None and self._estimator.steps > 0
             error.estimate = self if known else None  # type: ignore[attr-defined]
