@@ -177,16 +177,6 @@ def learners(**settings):
     return [kind(**{**plain, **settings}) for kind in METHODS.values()]
 
 
-def test_fewer_replicates_are_the_first_of_more():
-    columns = stream(np.random.default_rng(fresh_seed()), 100, states=4)
-    few, many = (learners()[0].online(states=4, bootstrap_samples=n, seed=1) for n in (5, 200))
-    few.update_many(columns)
-    many.update_many(columns)
-    assert_array_equal(
-        few.bootstrap_estimates(what="variance"), many.bootstrap_estimates(what="variance")[:, :5]
-    )
-
-
 @pytest.mark.parametrize("description", learners(value=0.5), ids=lambda d: d.method)
 def test_a_grown_estimator_equals_one_that_was_large_from_the_start(description):
     """With traces, several streams, replicates; from few states to more than are always visited."""
@@ -201,26 +191,6 @@ def test_a_grown_estimator_equals_one_that_was_large_from_the_start(description)
     assert_array_equal(
         small.bootstrap_estimates(what="variance"), large.bootstrap_estimates(what="variance")
     )
-
-
-def test_the_mean_of_averaged_weights_forgets_the_beginning():
-    """The share of the k-th of n weights in the mean is proportional to k(k+1)(k+2)."""
-    n = 50
-    shares = np.zeros(n)
-    for k in range(1, n + 1):
-        shares *= 1 - 4 / (k + 3)
-        shares[k - 1] = 4 / (k + 3)
-    k = np.arange(1, n + 1)
-    wanted = k * (k + 1) * (k + 2)
-    assert_allclose(shares, wanted / wanted.sum(), rtol=1e-9)
-    rewards = np.random.default_rng(fresh_seed()).normal(size=n)
-    estimator = rv.Direct(alpha=rv.Averaged(), gamma=0.0, lam=0.0).online(states=1)
-    w, weights = 0.0, []
-    for t, reward in enumerate(rewards, 1):
-        estimator.update(0, reward, None, terminated=True)
-        w += t**-0.6 * (reward - w)
-        weights.append(w)
-    assert_allclose(estimator.value(0), shares @ weights, rtol=1e-9)
 
 
 @pytest.mark.compiled
