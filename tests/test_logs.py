@@ -403,16 +403,24 @@ def test_other_encodings_can_be_named_and_are_not_guessed(tmp_path):
 
 SIGNS = {
     "alternates": ({"patient": ["a", "b"] * 20, "state": [0] * 40}, "entity='patient'"),
+    "alternates, too": ({"BikeNo": ["a", "b"] * 20, "state": [0] * 40}, "entity='BikeNo'"),
     "goes back": ({"step": [3, 1, 2, 0] * 10, "state": list(range(40))}, "time='step'"),
+    "newest": (
+        {"of": [f"{k % 9 + 1}.5.2025" for k in range(40, 0, -1)], "state": [0] * 40},
+        "'of'",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SIGNS)
 def test_first_rows_that_are_mixed_or_out_of_order_are_warned_of(name):
     given_columns, remedy = SIGNS[name]
-    log = from_table({**given_columns, "reward": [1.0] * 40, "terminated": [False] * 40},
-                     states=100 if name == "goes back" else None)  # fmt: skip
-    assert any(name in each and remedy in each for each in log.warnings)
+    log = from_table(
+        {**given_columns, "reward": [1.0] * 40, "terminated": [False] * 40}, states=100
+    )
+    assert any(remedy in each for each in log.warnings)
+    log.moves()
+    assert "not used: " in log.understood
 
 
 def test_what_was_understood_is_one_line_and_nothing_is_doubted_before_it_is_read():

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retvar.experience.moves import LARGEST_RATIO, Moves, Workspace, quoted, selected
-from retvar.experience.roles import MOST_STATES, Roles, find_roles, first_doubts, role_of
+from retvar.experience.roles import MOST_STATES, Roles, find_roles, first_doubts, role_of, unused
 from retvar.experience.stream import ABOUT, DUPLICATE, MISMATCH, NO_NEXT, Counts, Experience
 from retvar.experience.tables import Reading, Table, open_table, paths_of, torn_lines
 from retvar.experience.target_policy import TargetPolicy, compared, plain
@@ -518,7 +518,7 @@ def from_table(
     found.fixed_states, found.force = is_integer(states), flag("force", force)
     found.cost = "" if roles.others else cost or ""
     found.rewards = (roles.reward, *roles.others) if roles.others else ()
-    found.counts.suspicions = first_doubts(table, roles)
+    found.counts.suspicions, found.counts.unused = first_doubts(table, roles), unused(table, roles)
     if grows:
         found.grown = partial(grows.grown, given)
     elif table.files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -17,12 +18,16 @@ from retvar.support.format import listed, literal
 log = logging.getLogger("retvar")
 MOST_STATES = 10_000_000
 IDS = re.compile(
-    r"(^|_)(?i:patient|user|device|entity|subject|customer|client|person|agent|unit|machine|vehicle|"
-    r"session|trajectory|traj|stay|case|player|env|environment|episode|stream|id|ids|uuid|key)$"
-    r"|[a-z]I[dD]$"
+    r"(?i:(^|[_ -])((patient|user|device|entity|subject|customer|client|person|agent|unit|machine|"
+    r"vehicle|session|trajectory|traj|stay|case|player|env|environment|episode|stream|bike|account|"
+    r"asset|sensor|trip|serial|vin|plate|rider)([_ -]?(id|no|nr|number))?|id|ids|no|nr|uuid|key))$"
+    r"|[a-z](I[dD]|N[or])$"
 )
-CLOCKS = re.compile(r"(time|timestamp|time_?step|step|t|ts)$", re.IGNORECASE)  # of numbers
-DATES = re.compile(r"(?!.*(birth|due|dob)).*(time|timestamp|date|when)$", re.IGNORECASE)
+CLOCKS = re.compile(  # of numbers, which may be durations
+    r"(time|timestamp|time_?step|step|t|ts|date|datum|zeit|when|.*_at)$", re.IGNORECASE
+)
+OTHER_DATES = re.compile("birth|due|dob", re.IGNORECASE)
+CLOCK_TIMES = "TIME", "TIME WITH TIME ZONE"  # types of times of day
 OFTEN, LEAST = 0.01, 3  # share, and number, of rows from which on ids alternate, or times go back
 
 
@@ -110,9 +115,9 @@ def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     several = _find_states(table, roles, given["state"], given["next_state"])
     _refuse_conflicts(roles, policy)
     numbers = [name for name, role in ROLES.items() if role.numeric and name != "time"]
-    unused = [name for name in numbers if name in table.types and not getattr(roles, name)]
-    if unused:
-        log.warning("columns not used, since not named: %s", listed(unused))
+    free = [name for name in numbers if name in table.types and not getattr(roles, name)]
+    if free:
+        log.warning("columns not used, since not named: %s", listed(free))
     _find_kind(table, roles, several, given["states"])
     if roles.time:
         facts, kind = table.facts(roles.time), table.kind(roles.time)
@@ -228,9 +233,18 @@ def _seen(table: Table, name: str) -> str:
 # ------------------------------------------------------------------ doubts
 
 
+def unused(table: Table, roles: Roles) -> list[str]:
+    """The columns without a role, of which files that retvar wrote have none."""
+    own = bool(table.metadata.get("own"))
+    return [name for name in table.types if name not in roles.used and not own]
+
+
 def first_doubts(table: Table, roles: Roles) -> list[str]:
     """Warnings about the first rows: ids that alternate, or times that go back."""
-    free = [name for name in table.types if name not in roles.used and table.kind(name) != "nested"]
+    free = [name for name in unused(table, roles) if table.kind(name) != "nested"]
+    if roles.time and table.types[roles.time] in CLOCK_TIMES:
+        return [f"column {roles.time!r} has times without dates, so that all are of one day: give "
+                "both in one column"]  # fmt: skip
     if not roles.entity:
         ids = [*filter(IDS.search, free), *([roles.episode] if roles.episode else [])]
         mixed = [repr(name) for name in ids if _alternates(table, roles, name)]
@@ -258,13 +272,15 @@ def _goes_back(table: Table, roles: Roles, name: str) -> bool:
     """Whether a time falls from a row to the next of the same entity and episode."""
     kind, facts = table.kind(name), table.facts(name)
     dates = kind == "time" or (kind == "text" and not facts.numbers)
-    if kind == "other" or not (DATES.match(name) if dates else CLOCKS.match(name)):
-        return False  # numbers may be a duration
-    value = table.sql(name, dates).time
-    if table.work.one(f"SELECT count(*) > count({value}) FROM retvar_first"):
+    if kind == "other" or bool(OTHER_DATES.search(name) if dates else not CLOCKS.match(name)):
         return False
     keys = ", ".join(quoted(each) for each in (roles.entity, roles.episode) if each) or "0"
-    return _often(table, roles, value, "x < before" + " AND x <> least" * (not dates), keys)
+    for day_first in (False, True):
+        read = replace(table, reading=table.reading._replace(day_first=day_first))
+        value = read.sql(name, dates).time
+        if table.work.one(f"SELECT count(*) = count({value}) FROM retvar_first"):
+            return _often(table, roles, value, "x < before" + " AND x <> least" * (not dates), keys)
+    return False
 
 
 def _often(table: Table, roles: Roles, value: str, where: str, keys: str = "0") -> bool:

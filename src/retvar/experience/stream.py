@@ -54,6 +54,7 @@ class Counts:
     ties: int = 0  #: rows with the entity and time of the row before, kept in the order of the log
     duplicates: int = 0  #: rows equal to one before
     named: dict[str, str] = field(default_factory=dict)  #: columns of entity, time and episode
+    unused: list[str] = field(default_factory=list)  #: columns of a log without a role
     suspicions: list[str] = field(default_factory=list)  #: warnings about the first rows of a log
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
     missing_rewards: Counter[Any] = field(default_factory=Counter)
@@ -113,6 +114,7 @@ class Counts:
             parts.insert(0, count(self.entities, *nouns))
         parts += [f"{count(self.ties, 'tie')} in time"] if self.ties else []
         parts += [count(self.duplicates, "duplicate row")] if self.duplicates else []
+        parts += [f"not used: {listed(self.unused, most=8)}"] if self.unused else []
         return ", ".join(parts)
 
     def count(self, chunk: Chunk) -> None:
