@@ -18,7 +18,6 @@ import numpy as np
 from retvar.experience.moves import describe_error
 from retvar.experience.observations import ObservationReader
 from retvar.mdp import Policy
-from retvar.simulation.streams import draws
 from retvar.support.arguments import array, indices
 from retvar.support.errors import InputError
 from retvar.support.format import literal
@@ -105,6 +104,8 @@ def _at_random(space: Any, seed: int, i: int, own_seed: int) -> Selector:
 
 def _random_numbers(seed: int, i: int) -> Iterator[float]:
     """Random numbers in [0, 1) of environment i."""
+    from retvar.simulation.streams import draws  # slow to import
+
     for first in itertools.count(0, BLOCK):
         block = np.empty((1, BLOCK))
         draws(np.uint64(seed), i, first, False, block)
