@@ -135,9 +135,7 @@ def _made(name: str, options: dict[str, Any]) -> Any:
 
 def is_vector(envs: list[Any]) -> bool:
     """Whether this is a single vector environment."""
-    import gymnasium
-
-    return len(envs) == 1 and isinstance(envs[0], gymnasium.vector.VectorEnv)
+    return len(envs) == 1 and hasattr(envs[0], "single_action_space")
 
 
 def _spaces(envs: list[Any]) -> list[Any]:

@@ -68,7 +68,7 @@ def _columns(reader: ObservationReader, episode: Any) -> dict[str, Any]:
     """The rows of an episode."""
     given = episode.observations
     given = np.stack(given, axis=1) if isinstance(given, tuple) else given
-    seen = np.asarray(given if reader.width else [reader.read(each) for each in given])
+    seen = np.asarray(given if reader.width else [*map(reader.read, given)])
     reward = np.asarray(episode.rewards, dtype=np.float64)
     ended, cut = (np.array(x, dtype=bool) for x in (episode.terminations, episode.truncations))
     if not (np.isfinite(seen).all() and (np.abs(reward) <= LARGEST_REWARD).all()):

@@ -86,11 +86,6 @@ class Roles(SimpleNamespace):
         found = {name: getattr(self, name) for name in ROLES if getattr(self, name)}
         return found | {f"other{k}": name for k, name in enumerate(self.others)}
 
-    @property
-    def used(self) -> list[str]:
-        """All columns with a role."""
-        return [*self.named.values(), *self.state, *self.next_state]
-
 
 def find_roles(table: Table, given: dict[str, Any], policy: bool) -> Roles:
     """Find the columns, and decide by types and by the first rows what the states are."""
@@ -204,15 +199,13 @@ def _find_kind(table: Table, roles: Roles, several: bool, states: Any) -> None:
         roles.states = int(states)
     if roles.states is not None:
         return
-    fractions = [name for name, holds in found.items() if holds == "fraction"]
-    if several and fractions and seen & {"text", "word"}:
-        remedy = "has fractions beside columns of text; bin or leave out the numbers, or number "
-        raise InputError("state", listed(fractions), f"{remedy}the text")
-    if "text" in seen and len(seen) > 1 and not several:
-        raise InputError(f"columns {listed(found)}", listed(seen), "must be of one kind")
-    if states == "labels" or seen & {"text", "word"}:
+    words = seen & {"text", "word"}
+    if (words and "fraction" in seen) if several else ("text" in seen and len(seen) > 1):
+        remedy = "must be of one kind; bin or leave out fractions, or number the text"
+        raise InputError("state", ", ".join(f"{x}: {kind}" for x, kind in found.items()), remedy)
+    if words or states == "labels":
         roles.kind = "label"
-    elif several or fractions:
+    elif several or "fraction" in seen:
         roles.kind = "vector"
     elif "code" in seen:
         roles.kind = "label"
@@ -235,8 +228,8 @@ def _seen(table: Table, name: str) -> str:
 
 def unused(table: Table, roles: Roles) -> list[str]:
     """The columns without a role, of which files that retvar wrote have none."""
-    own = bool(table.metadata.get("own"))
-    return [name for name in table.types if name not in roles.used and not own]
+    own, used = table.metadata.get("own"), [*roles.named.values(), *roles.state, *roles.next_state]
+    return [name for name in table.types if name not in used and not own]
 
 
 def first_doubts(table: Table, roles: Roles) -> list[str]:
