@@ -25,7 +25,7 @@ from retvar.td.block import Prepared, per_state, prepare, spec_of
 from retvar.td.features import Features, States
 from retvar.td.initial_values import InitialValues
 from retvar.td.learners import Learner
-from retvar.td.networks import ESTIMATES, VALUE, VARIANCE
+from retvar.td.networks import ESTIMATES, NODES, VALUE, VARIANCE, Estimate
 from retvar.td.nodes import LIMIT, Spec
 from retvar.td.random import U
 from retvar.td.step_sizes import CONSTANT, counts_visits
@@ -224,6 +224,8 @@ class Shape(NamedTuple):
     weighted: bool  #: whether ratios differ from 1
     noisy: bool  #: whether rewards are random
     change: bool  #: record the mean absolute change of each estimate
+    window: bool  #: … sums over a window
+    rmse: bool
 
     @property
     def local(self) -> bool:
@@ -231,10 +233,19 @@ class Shape(NamedTuple):
         return all(spec.local for spec in self.specs)
 
     @property
+    def frozen(self) -> bool:
+        """Whether errors are also those from the variance for the frozen value."""
+        return self.window and not self.specs[0].learns
+
+    @property
     def rows(self) -> list[int]:
-        """Numbers of what is estimated, in ``ESTIMATES``; their positions here are slots."""
+        """Numbers of what is estimated, in ``ESTIMATES``; their positions here are slots.
+
+        First the predictions of the nodes in their order, then what is made of them.
+        """
         codes = [spec.code for spec in self.specs]
-        return [k for k, estimate in enumerate(ESTIMATES) if estimate.node.code in codes]
+        made = [k for k, e in enumerate(ESTIMATES) if e.less_square_of and e.node.code in codes]
+        return [*(ESTIMATES.index(Estimate(NODES[code])) for code in codes), *made]
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,5 +326,8 @@ def _block(
         for code, (method, place) in zip(codes, owners, strict=True)
     )
     off_policy = members[first].template.learner.estimand == "off_policy_return"
-    shape = Shape(specs, off_policy, stream.weighted, stream.noisy, recording.change)
+    shape = Shape(
+        specs, off_policy, stream.weighted, stream.noisy,
+        recording.change, recording.window > 0, recording.shares.size > 0,
+    )  # fmt: skip
     return Block(shape, columns, owners, 1 if count == 1 else -(-count // WIDTH) * WIDTH)

@@ -26,7 +26,7 @@ from numpy import uintp as u
 from retvar.simulation import cuda_device
 from retvar.simulation.blocks import Recording, Shape
 from retvar.simulation.kernel import Given, functions_of, period, stepping
-from retvar.simulation.record import Batch, Scratch, Wanted, slot_of, table_of
+from retvar.simulation.record import Batch, Book, table_of
 from retvar.simulation.streams import START, Stream, normal, slot, start
 from retvar.td.jit import in_turn, part
 from retvar.td.networks import Transition
@@ -61,10 +61,7 @@ class Plan(NamedTuple):
     edges: int  #: of the stream in shared memory; 0: it is in global memory
     ends: bool  #: whether there are episodes
     by_step: bool
-    window: bool
     counted: bool  #: whether moments up to which states are in its sums are in shared memory
-    frozen: bool  #: compare with the variance for the frozen value
-    rmse: bool
 
 
 class Loaded(NamedTuple):
@@ -114,7 +111,7 @@ def fields_of(shape: Shape) -> dict[tuple[str, int], int]:
 
 def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: Stream) -> Plan:
     """The plan of `count` lanes whose nodes have so many weights."""
-    n, window, fields = stream.first.size, rec.window > 0, len(fields_of(shape))
+    n, window, fields = stream.first.size, shape.window, len(fields_of(shape))
     size = 2 if shape.local else max(sizes) + 1
     group, each = _split(count, WINDOW_SPLITS if window else SPLITS)
     threads = rows = 0
@@ -131,9 +128,8 @@ def plan_of(shape: Shape, sizes: list[int], count: int, rec: Recording, stream: 
     return Plan(
         shape=shape._replace(specs=specs), group=group, lanes=each, threads=threads, rows=rows,
         size=size, edges=rounded(stream.reward.size) if stream.reward.size <= MOST_EDGES else 0,
-        ends=int(stream.next_state.max()) == n, by_step=rec.by_step, window=window,
+        ends=int(stream.next_state.max()) == n, by_step=rec.by_step,
         counted=window and rows > 0 and int(rec.points[-1]) < 2**31,
-        frozen=window and not shape.specs[0].learns, rmse=rec.shares.size > 0,
     )  # fmt: skip
 
 
@@ -297,37 +293,37 @@ def adding(plan: Plan) -> Any:
 
     All sums are read before any is written.
     """
-    table, specs, LANES, FROZEN = table_of(plan.shape), plan.shape.specs, plan.lanes, plan.frozen
-    at_slot = {slot_of(plan.shape, spec.code): k for k, spec in enumerate(specs)}
+    table, specs, LANES = table_of(plan.shape), plan.shape.specs, plan.lanes
+    FROZEN = plan.shape.frozen
 
     def of_slot(SLOT: int) -> tuple[Any, Any]:
-        K, L, OF = at_slot[table.node[SLOT]], at_slot.get(table.less[SLOT], -1), table.of[SLOT]
+        K, L, OF = int(table.node[SLOT]), int(table.less[SLOT]), table.of[SLOT]
         SQUARED, ONE, OTHER = L >= 0, int(not specs[K].common), int(not specs[L].common)
 
         @part
-        def read(wanted, batch, frozen, r, s, old):
+        def read(book, out, frozen, r, s, old):
             for lane in range(LANES):
-                old[0, SLOT, lane] = batch.sums[r, SLOT, s, lane]
-                old[1, SLOT, lane] = batch.squares[r, SLOT, s, lane]
-                old[2, SLOT, lane] = wanted.truth[OF, s]
+                old[0, SLOT, lane] = out.sums[r, SLOT, s, lane]
+                old[1, SLOT, lane] = out.squares[r, SLOT, s, lane]
+                old[2, SLOT, lane] = book.truth[OF, s]
                 if FROZEN:
-                    old[3, SLOT, lane] = batch.frozen_squares[r, SLOT, s, lane]
-                    old[4, SLOT, lane] = wanted.frozen[frozen, s, lane]
+                    old[3, SLOT, lane] = out.frozen_squares[r, SLOT, s, lane]
+                    old[4, SLOT, lane] = book.frozen[frozen, s, lane]
 
         @part
-        def write(m, batch, r, s, times, old):
+        def write(m, out, r, s, times, old):
             for lane in range(LANES):
                 found = m[K].w[0, lane * ONE]
                 if SQUARED:
                     less = m[L].w[0, lane * OTHER]
                     found -= less * less
                 gap = found - old[2, SLOT, lane]
-                batch.sums[r, SLOT, s, lane] = old[0, SLOT, lane] + times * found
-                batch.squares[r, SLOT, s, lane] = old[1, SLOT, lane] + times * (gap * gap)
+                out.sums[r, SLOT, s, lane] = old[0, SLOT, lane] + times * found
+                out.squares[r, SLOT, s, lane] = old[1, SLOT, lane] + times * (gap * gap)
                 if FROZEN:
                     gap = found - old[4, SLOT, lane]
                     frozen = old[3, SLOT, lane] + times * (gap * gap)
-                    batch.frozen_squares[r, SLOT, s, lane] = frozen
+                    out.frozen_squares[r, SLOT, s, lane] = frozen
 
         return read, write
 
@@ -336,12 +332,13 @@ def adding(plan: Plan) -> Any:
     read_all, write_all = (in_turn([pair[which] for pair in made]) for which in (0, 1))
 
     @part
-    def add(m, wanted, scratch, batch, r, s, clock, old):
-        times = clock - scratch.counted[s]
+    def add(m, book, out, r, s, clock, old):
+        times = clock - book.counted[s]
         if times > 0:
-            scratch.counted[s] = clock
-            read_all(wanted, batch, r if wanted.frozen.shape[0] > 1 else 0, r, s, old)
-            write_all(m, batch, r, s, times, old)
+            book.counted[s] = clock
+            at = (r if book.frozen.shape[0] > 1 else 0) if FROZEN else 0
+            read_all(book, out, at, r, s, old)
+            write_all(m, out, r, s, times, old)
 
     return add
 
@@ -373,32 +370,23 @@ def beginning(plan: Plan) -> Any:
     return prepare
 
 
-def viewing(plan: Plan) -> dict[str, Any]:
-    """Inlined functions: the thread's view of what is wanted, and of results."""
-    GROUP, SPAN, FROZEN, RMSE = plan.group, plan.lanes * plan.group, plan.frozen, plan.rmse
-    slots = len(plan.shape.rows)
-    ERRORS, STEPS = slots if plan.rmse else 0, slots if plan.shape.specs[0].steps else 0
-    SUMS, CHANGES = slots if plan.window else 0, slots if plan.shape.change else 0
-
-    @part
-    def wanted(x, at):
-        frozen, shares = x.frozen[:, :, at.first : at.first + SPAN : GROUP], x.shares
-        return Wanted(
-            x.points, x.by_step, x.states, shares if RMSE else shares[:0], x.since, x.truth,
-            frozen if FROZEN else frozen[:0], x.rows,
-        )  # fmt: skip
-
-    @part
-    def batch(x, at):
-        a, b = at.first, at.first + SPAN
-        return Batch(
-            x.estimates[:, :, :, :, a:b:GROUP], x.rmse[:, :, :ERRORS, a:b:GROUP],
-            x.steps[:, :, :STEPS, :, a:b:GROUP], x.sums[:, :SUMS, :, a:b:GROUP],
-            x.squares[:, :SUMS, :, a:b:GROUP], x.frozen_squares[:, :SUMS, :, a:b:GROUP],
-            x.changes[:, :CHANGES, :, a:b:GROUP], x.diverged_at[:, :, a:b:GROUP],
-        )  # fmt: skip
-
-    return {"view_wanted": wanted, "view_batch": batch}
+def viewing(plan: Plan) -> Any:
+    """An inlined function: the thread's view of what is wanted, and of results."""
+    own, shape = f"a : a + {plan.lanes * plan.group} : {plan.group}", plan.shape
+    wanted = {name: f"book.{name}" for name in Book._fields}
+    wanted |= {
+        "frozen": f"book.frozen[:, :, {own}]" if shape.frozen else "None",
+        "found": "found", "previous": "launch.previous[:, :, :, i]" if shape.change else "None",
+        "counted": "counted",
+    }  # fmt: skip
+    there = dict.fromkeys(("estimates", "diverged_at"), True) | {
+        "rmse": shape.rmse, "steps": shape.specs[0].steps, "sums": shape.window,
+        "squares": shape.window, "frozen_squares": shape.frozen, "changes": shape.change,
+    }  # fmt: skip
+    results = (f"out.{name}[..., {own}]" if there[name] else "None" for name in Batch._fields)
+    text = f"Book({', '.join(wanted.values())}), Batch({', '.join(results)})"
+    given = "book, out, launch, found, counted, i, a"
+    return part(eval(f"lambda {given}: ({text})", {"Book": Book, "Batch": Batch}))
 
 
 def sharing_stream(plan: Plan) -> Any:
@@ -463,7 +451,7 @@ def shared_out(plan: Plan) -> bool:
 # ---------------------------------------------------------------------- the kernel
 
 
-def run_threads(stream, launch, loaded, wanted, batch):
+def run_threads(stream, launch, loaded, book, out):
     """Simulate one run in some lanes. :func:`kernel_of` gives it the functions of a plan."""
     block, thread = i4(cuda.blockIdx.x), i4(cuda.threadIdx.x)
     number = (block * THREADS + thread) // GROUP
@@ -488,13 +476,12 @@ def run_threads(stream, launch, loaded, wanted, batch):
         home = rows if IN_SHARED else launch.lines[u(number)]
         far = rows if IN_SHARED else launch.home[u(number)]
         m, own, given = prepare(cells, far, traces, numbers, last, loaded, launch, discounts, at)
-        wanted, batch = view_wanted(wanted, at), view_batch(batch, at)
-        n, points, i = stream.first.size, wanted.points, block * THREADS + thread
+        n, points, i = stream.first.size, book.points, block * THREADS + thread
         counted = counts[:n, thread] if COUNTED else launch.counted[:, i]
-        scratch = Scratch(found, launch.previous[:, :, :, i], counted)
+        book, out = view(book, out, launch, found, counted, i, first)
         key, other = keys(stream.key[0], launch.first_run + r)
         begin_run(m, given, r)
-        begin(m, wanted, scratch, batch, r)
+        begin(m, book, out, r)
         meet = cuda.syncthreads if SIMULATED else cuda.syncwarp  # a group is in one warp
         every, t, sound = period(n), i8(0), LOCAL and not IN_SHARED
         clock = t
@@ -523,16 +510,17 @@ def run_threads(stream, launch, loaded, wanted, batch):
                     draw(key, other, t, drawn, at)
                     meet()
                 ahead = step_on(key, other, t, after, edges, fan, near, given, drawn, at)
-                if WINDOW and LOCAL and clock > wanted.since:
-                    add(own, wanted, scratch, batch, r, x.s, clock, old)
+                if WINDOW and LOCAL and clock > book.since:
+                    add(own, book, out, r, x.s, clock, old)
                 learn(own, face(x))
                 if LOCAL:
                     sound &= IN_SHARED or is_sound(cells)
                     put(cells, 0, home, x.s, at)
                     shift(cells, x.s == x.s2)
-                    change(m, wanted, scratch, batch, r, x.s)
-                else:
-                    change(own, wanted, scratch, batch, r, x.s)
+                    if CHANGE:
+                        change(m, book, out, r, x.s)
+                elif CHANGE:
+                    change(own, book, out, r, x.s)
                 if ended:
                     clear(own, u(0))
                     if LOCAL:
@@ -541,24 +529,24 @@ def run_threads(stream, launch, loaded, wanted, batch):
                 if BY_STEP or ended:
                     clock += 1
                     if WINDOW and not LOCAL:
-                        moment(own, wanted, scratch, batch, r, clock)
+                        moment(own, book, out, r, clock)
             if WINDOW and LOCAL and point == points.size - 1:
-                moment(m, wanted, scratch, batch, r, clock)
+                moment(m, book, out, r, clock)
             put_all(cells, home, at)
             lost = not (sound if LOCAL else is_sound(cells))
             if lost:
                 look(m)
-                note(m, batch, r, clock)
-            record_point(m, wanted, scratch, batch, r, point, lost)
-        finish(wanted, scratch, batch, r)
+                note(m, out.diverged_at[r], clock)
+            record_point(m, book, out, r, point, lost)
+        finish(book, out, r)
 
 
 _LATER: Any = None  # functions and numbers of a plan
-prepare = view_wanted = view_batch = begin_run = step_on = look = _LATER
+prepare = view = begin_run = step_on = look = _LATER
 learn = clear = begin = change = moment = note = record_point = finish = face = add = _LATER
 share = draw = take = take_all = put = put_all = shift = is_sound = _LATER
 GROUP = CELLS = ROWS = TRACES = NUMBERS = LAST = FOUND = OLD = DRAWN = TABLE = INDICES = _LATER
-COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = _LATER
+COUNTS = LANES = IN_TABLE = SHARED_OUT = ENDS = LOCAL = WINDOW = CHANGE = _LATER
 COUNTED = IN_SHARED = BY_STEP = SIMULATED = _LATER
 
 
@@ -577,20 +565,20 @@ def function_of(plan: Plan) -> Any:
         specs = tuple(spec._replace(size=2) for spec in specs)
     learn, clear = learning(specs)  # in registers, where a table has two rows
     made = {
-        **functions_of(plan.shape), **fetching(plan), **viewing(plan), **stepping_on(plan),
+        **functions_of(plan.shape), **fetching(plan), **stepping_on(plan), "view": viewing(plan),
         "learn": learn, "clear": clear, "prepare": beginning(plan),
         "share": sharing_stream(plan), "face": facing(plan), "add": adding(plan),
         "CELLS": (plan.size, fields, plan.lanes, 1), "TRACES": (nodes, 1, plan.size),
         "ROWS": (plan.rows, fields, plan.lanes, plan.threads) if plan.rows else (1, 1, 1, 1),
         "NUMBERS": (3, nodes, plan.lanes), "LAST": (nodes, 1), "FOUND": (slots, plan.lanes),
-        "OLD": (5, slots, plan.lanes) if plan.window else (1, 1, 1),
+        "OLD": (5, slots, plan.lanes) if plan.shape.window else (1, 1, 1),
         "DRAWN": (4 if plan.shape.noisy else 2, plan.threads),
         "TABLE": (5, table), "INDICES": (3, table),
         "COUNTS": (plan.rows, plan.threads) if plan.counted else (1, 1),
         "GROUP": plan.group, "THREADS": plan.threads, "LANES": plan.lanes,
         "IN_SHARED": plan.rows > 0, "IN_TABLE": plan.edges > 0,
         "COUNTED": plan.counted, "SHARED_OUT": shared_out(plan), "ENDS": plan.ends,
-        "LOCAL": plan.shape.local, "WINDOW": plan.window, "BY_STEP": plan.by_step,
+        "BY_STEP": plan.by_step,
         "SIMULATED": cuda_device.SIMULATED,
     }  # fmt: skip
     copy = types.FunctionType(run_threads.__code__, globals() | made, "run_threads")

@@ -129,7 +129,7 @@ class BlockRunner:
         self.moments = {  # counts, means and squares; made now, since copies wait for kernels
             name: device.put(np.zeros((3, x.shape[1] * x.shape[3]))) for name, x in self._folded()
         }
-        self.loaded = self.wanted = None  # until the first launch
+        self.loaded = self.book = None  # until the first launch
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the memory of a thread."""
@@ -147,11 +147,13 @@ class BlockRunner:
     def _most_runs(self) -> int:
         """Number of runs of a launch: what fits the memory, and takes about a second."""
         free, shapes = self.device.free_bytes(), self.lanes.shapes
-        each = self.block.lanes * sum(map(math.prod, shapes))
+        each = self.block.lanes * sum(
+            map(math.prod, (*shapes.parts().values(), shapes.diverged_at))
+        )
         each += self.threads * sum(map(math.prod, self._shapes().values()))
         if self.lanes.differs:
             each += sum(node.initial.size for node in self.lanes.nodes)
-        each += self.lanes.states * self.block.lanes if self.plan.frozen else 0
+        each += self.lanes.states * self.block.lanes if self.plan.shape.frozen else 0
         fitting = int(SHARE_OF_MEMORY * free / (8 * each))
         if fitting < 1:
             needed = f"{8 * each / 1e9:,.2g} GB for one run"
@@ -173,17 +175,17 @@ class BlockRunner:
         return [home, lines, used, previous, counted]
 
     def _results(self) -> Batch:
-        """Results of the runs of a launch, not initialised; one number where none are wanted."""
+        """Results of the runs of a launch, not initialised."""
         found = {}
         for name, shape in self.lanes.shapes._asdict().items():
             dtype = np.int64 if name == "diverged_at" else np.float64
-            whole = (self.runs_at_once, *shape, self.block.lanes)
-            found[name] = self.device.empty(*(max(1, n) for n in whole), dtype=dtype)
+            whole = (self.runs_at_once, *(shape or ()), self.block.lanes)
+            found[name] = None if shape is None else self.device.empty(*whole, dtype=dtype)
         return Batch(**found)
 
     def _load(self, runs: range) -> None:
         """Put what lanes are given, and the truth, on the GPU."""
-        given, wanted, phi, powers = self._given(runs), self.lanes.wanted(runs), [], []
+        given, phi, powers = self._given(runs), [], []
         last = int(self.recording.points[-1])
         most = min(last + 2, MOST_POWERS) if self.recording.by_step else FEWEST_POWERS
         for k, (spec, node) in enumerate(zip(self.plan.shape.specs, self.lanes.nodes, strict=True)):
@@ -192,14 +194,10 @@ class BlockRunner:
             powers.append(np.zeros(most if counts else 1))
             if counts:
                 fill_rates(spec.kind, float(self.lanes.q[k, 0]), powers[-1])
-        if not self.plan.frozen:
-            wanted = wanted._replace(frozen=np.zeros((1, 1, self.block.lanes)))
-        if not self.plan.rmse:
-            wanted = wanted._replace(shares=np.zeros(1))
-        wanted = wanted._replace(since=np.int64(wanted.since))
+        book = self.lanes.book(runs)._replace(found=None, previous=None, counted=None)
         kappas = tuple(node.kappa for node in self.lanes.nodes)
         loaded = Loaded(given, self.lanes.q, kappas, tuple(phi), tuple(powers))
-        self.loaded, self.wanted = self.device.put_all((loaded, wanted))
+        self.loaded, self.book = self.device.put_all((loaded, book))
 
     def _given(self, runs: range) -> Given:
         """What lanes are given; initial weights are on the GPU, made by threads piece by piece."""
@@ -220,7 +218,7 @@ class BlockRunner:
         task = Launch(np.int64(runs.start), np.int64(len(runs)), np.int64(self.parts), *self.memory)
         with without_contraction():
             self.kernel[self.blocks, self.plan.threads](
-                self.stream, task, self.loaded, self.wanted, self.batch
+                self.stream, task, self.loaded, self.book, self.batch
             )
 
     def run(self, runs: range, target: Any, meanwhile: Callable[[], None]) -> None:
@@ -228,8 +226,8 @@ class BlockRunner:
         if self.loaded is None or self.lanes.differs:
             self._load(runs)
         for name in ("rmse", "sums", "squares", "frozen_squares", "changes"):
-            x = getattr(self.batch, name)
-            _launch(clear, x.size, x.reshape(-1))
+            if (x := getattr(self.batch, name)) is not None:
+                _launch(clear, x.size, x.reshape(-1))
         with log_slow_compilation("the GPU's update for these learners"):
             self.launch(runs)
         meanwhile()
@@ -244,18 +242,15 @@ class BlockRunner:
             target.note_divergence(runs, self._host("diverged_at", len(runs)))
 
     def _host(self, name: str, runs: int) -> Any:
-        """Results on the CPU [run, …, lane]; empty if they are not wanted."""
-        shape = getattr(self.lanes.shapes, name)
-        if math.prod(shape) == 0:
-            return np.zeros((runs, *shape, self.block.lanes))
-        return self.device.get(getattr(self.batch, name))[:runs]
+        """Results on the CPU [run, …, lane]; None if they are not wanted."""
+        x = getattr(self.batch, name)
+        return None if x is None else self.device.get(x)[:runs]
 
     def _folded(self) -> Iterator[tuple[str, Any]]:
         """Names and results [run, part, state, lane] whose statistics are wanted."""
-        for name, shape in self.lanes.shapes._asdict().items():
-            if math.prod(shape) == 0 or name == "diverged_at":
-                continue
-            x, lanes = getattr(self.batch, name), self.block.lanes
+        lanes = self.block.lanes
+        for name, x in self.batch.parts().items():
+            shape = getattr(self.lanes.shapes, name)
             yield name, x.reshape(self.runs_at_once, math.prod(shape), 1, lanes)
             if name in SUMMED:
                 yield f"{name}_total", x.reshape(self.runs_at_once, *shape, lanes)

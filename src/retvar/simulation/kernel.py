@@ -93,17 +93,11 @@ def beginning(specs: tuple[Spec, ...], clear: Any) -> Any:
 
         return begin
 
-    names = {f"begin{K}": of_node(spec.shared) for K, spec in enumerate(specs)}
-    calls = "; ".join(
-        f"begin{K}(m[{K}], given.starts[{K}], given.which[{K}], given.p[{K}], r)"
-        for K in range(len(specs))
-    )
-    exec(f"def begin_nodes(m, given, r): {calls}", names)
-    begin_nodes = part(names["begin_nodes"])
+    begin_nodes = in_turn([of_node(spec.shared) for spec in specs], 4)
 
     @part
     def begin_run(m, given, r):
-        begin_nodes(m, given, r)
+        begin_nodes(m, given.starts, given.which, given.p, r)
         clear(m, u(0))
 
     return begin_run
@@ -128,7 +122,7 @@ def looking(specs: tuple[Spec, ...]) -> Any:
 
         return look
 
-    return in_turn([of_node(averages(s.kind)) if s.learns else None for s in specs], True)
+    return in_turn([of_node(averages(s.kind)) if s.learns else None for s in specs], 1)
 
 
 @part
@@ -143,18 +137,20 @@ def period(states):
 _LATER: Any = None  # functions of a shape
 learn = clear = look = begin_run = step_along = _LATER
 begin = leave = change = moment = note = record_point = finish = _LATER
+WINDOW = CHANGE = LOCAL = _LATER
 
 
-def run_block(stream, task, m, given, wanted, scratch, batch):
+def run_block(stream, task, m, given, book, out):
     """Simulate some runs; False: stopped. :func:`kernel_of` gives it the functions of a shape."""
     wide_noalias()
-    n, points = stream.first.size, wanted.points
+    n, points = stream.first.size, book.points
     every = period(n)
     for r in range(task.runs):
         a, b = keys(stream.key[0], task.first_run + r)
         begin_run(m, given, r)
-        begin(m, wanted, scratch, batch, r)
+        begin(m, book, out, r)
         s = start(a, b, START, stream)
+        x = step_along(a, b, 0, s, edge(a, b, 0, s, stream), stream, given)
         t = clock = 0
         for point in range(points.size):
             while clock < points[point]:
@@ -164,23 +160,27 @@ def run_block(stream, task, m, given, wanted, scratch, batch):
                     task.ticks[0] = r + clock / points[-1]
                     if task.stop[0] != 0:
                         return False
-                x = step_along(a, b, t, s, edge(a, b, t, s, stream), stream, given)
-                leave(m, wanted, scratch, batch, r, s, clock)
-                learn(m, x)
-                change(m, wanted, scratch, batch, r, s)
-                s = x.s2
-                ended = s == n
+                s, ended = x.s2, x.s2 == n
                 if ended:
                     s = start(a, b, U(4) * U(t) + U(3), stream)
+                t += 1  # the next step is drawn while one is learned
+                ahead = step_along(a, b, t, s, edge(a, b, t, s, stream), stream, given)
+                if WINDOW and LOCAL:
+                    leave(m, book, out, r, x.s, clock)
+                learn(m, x)
+                if CHANGE:
+                    change(m, book, out, r, x.s)
+                if ended:
                     clear(m, u(0))
-                t += 1
-                if wanted.by_step or ended:
+                x = ahead
+                if book.by_step or ended:
                     clock += 1
-                    moment(m, wanted, scratch, batch, r, clock)
+                    if WINDOW:
+                        moment(m, book, out, r, clock)
             look(m)
-            note(m, batch, r, clock)
-            record_point(m, wanted, scratch, batch, r, point, True)
-        finish(wanted, scratch, batch, r)
+            note(m, out.diverged_at[r], clock)
+            record_point(m, book, out, r, point, True)
+        finish(book, out, r)
     return True
 
 

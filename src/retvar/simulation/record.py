@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from retvar.support.errors import InputError
 from retvar.support.format import literal
 from retvar.td.jit import called_part, in_turn, part
 from retvar.td.networks import ESTIMATES, NETWORKS, NODES, THIRD, VARIANCE, Estimate, rests_on
-from retvar.td.nodes import LIMIT, features_of
+from retvar.td.nodes import LIMIT, Spec, features_of
 from retvar.td.step_sizes import averages
 
 Integers = NDArray[np.int64]
@@ -139,34 +140,40 @@ def record_of(given: Any) -> Record:
     raise InputError("record", literal(given), "must be 'log', a number, a list or a Record")
 
 
-# ---------------------------------------------------------------------- rows and arrays
+# ---------------------------------------------------------------------- arrays
 
 
 class Rows(NamedTuple):
     """The rows of a block as arrays, by slot."""
 
-    node: Any  #: slot of the prediction of its node
-    less: Any  #: slot of the prediction whose square is subtracted; −1: none
-    of: Any  #: what it is compared with: a row of ``Wanted.truth``; −1: nothing
+    node: Any  #: number of the node whose prediction it is
+    less: Any  #: number of the node the square of whose prediction is subtracted; −1: none
+    of: Any  #: what it is compared with: a row of ``Book.truth``; −1: nothing
     moves: Any  #: False: that of a value held fixed
-    rests: Any  #: whether it rests on each of ``ESTIMATES`` [slot, row]
+    rests: Any  #: whether it rests on each node [slot, node]
 
 
-class Wanted(NamedTuple):
-    """What to record and when, and the truth to compare with."""
+class Book(NamedTuple):
+    """What to record and when, the truth, and what is remembered; what is not wanted is None."""
 
     points: Any  #: moments to record; the last is the end
     by_step: Any  #: whether moments are steps (otherwise episodes)
     states: Any  #: states whose estimates are recorded
-    shares: Any  #: stationary distribution; empty: no RMSE
+    shares: Any  #: stationary distribution, for the RMSE
     since: Any  #: moment at which the window begins
     truth: Any  #: value, variance and higher moments [row, state]
-    frozen: Any  #: variance for the frozen value [run or one for all, state, lane]; empty: none
+    frozen: Any  #: variance for the frozen value [run or one for all, state, lane]
     rows: Rows
+    found: Any  #: estimates of a state [slot, lane]
+    previous: Any  #: estimates at the last step, for changes [slot, state, lane]
+    counted: Any  #: moment up to which each state is in the sums
 
 
 class Batch(NamedTuple):
-    """Results of some runs of a block; the first axis is the run, the last the lane."""
+    """Results of some runs of a block: the first axis is the run, the last the lane.
+
+    What is not wanted is None.
+    """
 
     estimates: Any  #: [run, point, slot, state, lane]
     rmse: Any  #: [run, point, slot, lane]
@@ -175,38 +182,25 @@ class Batch(NamedTuple):
     squares: Any  #: squared deviations from the truth
     frozen_squares: Any  #: … from the truth for the frozen value
     changes: Any
-    diverged_at: Any  #: moment of divergence [run, row, lane], or −1
+    diverged_at: Any  #: moment of divergence [run, node, lane], or −1
 
     def parts(self) -> dict[str, Any]:
         """Return the arrays of results by name."""
-        return {name: x for name, x in self._asdict().items() if name != "diverged_at"}
-
-
-class Scratch(NamedTuple):
-    """What is remembered between steps."""
-
-    found: Any  #: estimates of a state [slot, lane]
-    previous: Any  #: estimates at the last step, for changes [slot, state, lane]
-    counted: Any  #: moment up to which each state is in the sums
-
-
-def slot_of(shape: Shape, code: int) -> int:
-    """Slot of the prediction of a node."""
-    return shape.rows.index(ESTIMATES.index(Estimate(NODES[code])))
+        found = self._asdict().items()
+        return {name: x for name, x in found if x is not None and name != "diverged_at"}
 
 
 def table_of(shape: Shape) -> Rows:
     """The rows of a shape as arrays."""
-    rows = [(number, ESTIMATES[number]) for number in shape.rows]
-    fixed = not shape.specs[0].learns
-    less = [e.less_square_of for _, e in rows]
-    rests = [[k in rests_on(number) for k in range(len(ESTIMATES))] for number, _ in rows]
+    codes, estimates = [spec.code for spec in shape.specs], [ESTIMATES[k] for k in shape.rows]
+    less = [e.less_square_of for e in estimates]
+    beneath = [rests_on(row) for row in shape.rows]
     return Rows(
-        np.array([slot_of(shape, e.node.code) for _, e in rows]),
-        np.array([-1 if node is None else slot_of(shape, node.code) for node in less]),
-        np.array([COMPARED.get(number, -1) for number, _ in rows]),
-        np.array([e.node.code > 0 or not fixed for _, e in rows]),
-        np.array(rests),
+        np.array([codes.index(e.node.code) for e in estimates]),
+        np.array([-1 if node is None else codes.index(node.code) for node in less]),
+        np.array([COMPARED.get(row, -1) for row in shape.rows]),
+        np.array([e.node.code > 0 or shape.specs[0].learns for e in estimates]),
+        np.array([[row in found for row in shape.rows[: len(codes)]] for found in beneath]),
     )
 
 
@@ -214,75 +208,80 @@ def table_of(shape: Shape) -> Rows:
 
 
 @called_part
-def make_of_predictions(found, node, less):
+def make_of_predictions(found, first, node, less):
     """Make the estimates that are not predictions of a node."""
-    for slot in range(found.shape[0]):
-        if less[slot] >= 0:
-            for lane in range(found.shape[1]):
-                other = found[less[slot], lane]
-                found[slot, lane] = found[node[slot], lane] - other * other
+    for slot in range(first, found.shape[0]):
+        for lane in range(found.shape[1]):
+            other = found[less[slot], lane]
+            found[slot, lane] = found[node[slot], lane] - other * other
 
 
 def finding(shape: Shape) -> Any:
-    """An inlined function that writes all estimates of a state into `found` [slot, lane]."""
+    """An inlined function that writes all estimates of a state into ``Book.found``."""
 
-    def of_node(K: int) -> Any:
-        spec = shape.specs[K]
-        SLOT, ONE = slot_of(shape, spec.code), int(not spec.common)
-        predict = features_of(spec.shared).predict
+    def of_node(spec: Spec) -> Any:
+        ONE, predict = int(not spec.common), features_of(spec.shared).predict
 
         @part
-        def find(m, s, found):
-            for lane in range(found.shape[1]):
-                found[u(SLOT), u(lane)] = predict(m, m.w, s, lane * ONE)
+        def find(m, found, s):
+            for lane in range(found.size):
+                found[u(lane)] = predict(m, m.w, s, lane * ONE)
 
         return find
 
-    find_each = in_turn([of_node(K) for K in range(len(shape.specs))], True)
+    of_node, FIRST = cache(of_node), len(shape.specs)
+    find_each = in_turn([of_node(spec.shared) for spec in shape.specs], own=2)
+    DERIVES = len(shape.rows) > FIRST
 
     @part
-    def find_all(m, s, wanted, scratch):
-        find_each(m, s, scratch.found)
-        make_of_predictions(scratch.found, wanted.rows.node, wanted.rows.less)
+    def find(m, book, s):
+        find_each(m, book.found, s)
+        if DERIVES:
+            make_of_predictions(book.found, FIRST, book.rows.node, book.rows.less)
 
-    return find_all
+    return find
 
 
 # ---------------------------------------------------------------------- sums on the way
 
 
-@part
-def add_to_window(found, wanted, batch, r, s, times, still):
-    """Add estimates of a state to the window, `times` times; those that stay as they are, `still`.
+def summing(shape: Shape) -> Any:
+    """An inlined function: add estimates of a state to the window, `times` times.
 
-    Squares are of deviations from the truth, and from that for the frozen value.
+    Those that stay as they are, `still` times. Squares are of deviations from the truth, and from
+    that for the frozen value.
     """
-    for slot in range(found.shape[0]):
-        count = times if wanted.rows.moves[slot] else still
-        if count > 0 and wanted.rows.of[slot] >= 0:
-            sums, squares = batch.sums[r, slot, s], batch.squares[r, slot, s]
-            truth = wanted.truth[wanted.rows.of[slot], s]
-            for lane in range(found.shape[1]):
-                gap = found[slot, lane] - truth
-                sums[lane] += count * found[slot, lane]
-                squares[lane] += count * (gap * gap)
-            if wanted.frozen.size:
-                frozen = wanted.frozen[r if wanted.frozen.shape[0] > 1 else 0, s]
-                others = batch.frozen_squares[r, slot, s]
-                for lane in range(found.shape[1]):
-                    gap = found[slot, lane] - frozen[lane]
-                    others[lane] += count * (gap * gap)
+    FROZEN = shape.frozen
+
+    @part
+    def add(book, out, r, s, times, still):
+        for slot in range(book.found.shape[0]):
+            count = times if book.rows.moves[slot] else still
+            if count > 0 and book.rows.of[slot] >= 0:
+                found, truth = book.found[slot], book.truth[book.rows.of[slot], s]
+                sums, squares = out.sums[r, slot, s], out.squares[r, slot, s]
+                for lane in range(found.size):
+                    gap = found[lane] - truth
+                    sums[lane] += count * found[lane]
+                    squares[lane] += count * (gap * gap)
+                if FROZEN:
+                    frozen = book.frozen[r if book.frozen.shape[0] > 1 else 0, s]
+                    others = out.frozen_squares[r, slot, s]
+                    for lane in range(found.size):
+                        gap = found[lane] - frozen[lane]
+                        others[lane] += count * (gap * gap)
+
+    return add
 
 
 @part
-def add_changes(scratch, batch, r, s):
+def add_changes(found, previous, changes, s):
     """Add the absolute changes of the estimates of a state, and remember these."""
-    for slot in range(scratch.found.shape[0]):
-        changes, previous = batch.changes[r, slot, s], scratch.previous[slot, s]
-        for lane in range(scratch.found.shape[1]):
-            found = scratch.found[slot, lane]
-            changes[lane] += abs(found - previous[lane])
-            previous[lane] = found
+    for slot in range(found.shape[0]):
+        for lane in range(found.shape[1]):
+            now = found[slot, lane]
+            changes[slot, s, lane] += abs(now - previous[slot, s, lane])
+            previous[slot, s, lane] = now
 
 
 # ---------------------------------------------------------------------- points
@@ -299,40 +298,34 @@ def note_divergence(w, diverged_at, clock):
             diverged_at[lane] = clock
 
 
-def at_nodes(shape: Shape) -> tuple[Any, Any]:
-    """Inlined functions for all nodes at a point: note divergence; record step sizes."""
+def noting(shape: Shape) -> Any:
+    """An inlined function: note at a point which nodes have diverged in which lanes."""
 
-    def of_node(K: int) -> tuple[Any, Any]:
-        spec = shape.specs[K]
-        SLOT, STEPS, LEARNS = slot_of(shape, spec.code), spec.steps, spec.learns
-        ROW, AVERAGES = shape.rows[SLOT], averages(spec.kind)
-
+    def of_node(AVERAGES: bool) -> Any:
         @part
-        def note(m, batch, r, clock):
-            if LEARNS:
-                w = m.held if AVERAGES else m.w
-                note_divergence(w, batch.diverged_at[r, ROW], clock)
+        def note(m, diverged_at, clock):
+            note_divergence(m.held if AVERAGES else m.w, diverged_at, clock)
 
-        @part
-        def record(m, wanted, batch, r, point):
-            if STEPS:
-                used, out = m.used, batch.steps[r, point, SLOT]
-                for j in range(wanted.states.size):
-                    for lane in range(out.shape[1]):
-                        out[j, lane] = used[wanted.states[j], min(lane, used.shape[1] - 1)]
+        return note
 
-        return note, record
+    of_node = cache(of_node)
+    return in_turn([of_node(averages(s.kind)) if s.learns else None for s in shape.specs], own=2)
 
-    made = [of_node(K) for K in range(len(shape.specs))]
-    return in_turn([note for note, _ in made], True), in_turn([record for _, record in made], True)
+
+@part
+def record_steps(m, steps, states):
+    """Record the step sizes of a node."""
+    for j in range(states.size):
+        for lane in range(steps.shape[1]):
+            steps[j, lane] = m.used[states[j], min(lane, m.used.shape[1] - 1)]
 
 
 @called_part
 def is_lost(rests, diverged_at, slot, lane):
     """Whether a node that an estimate rests on has diverged."""
     gone = False
-    for row in range(rests.shape[1]):
-        gone |= rests[slot, row] and diverged_at[row, lane] >= 0
+    for node in range(rests.shape[1]):
+        gone |= rests[slot, node] and diverged_at[node, lane] >= 0
     return gone
 
 
@@ -364,82 +357,95 @@ def finish_errors(rests, diverged_at, rmse):
             rmse[slot, lane] = math.nan if gone else math.sqrt(rmse[slot, lane])
 
 
+@called_part
+def lose_sums(rests, diverged_at, sums):
+    """Sums of a run in which the lane diverged are NaN."""
+    for slot in range(sums.shape[0]):
+        for lane in range(sums.shape[2]):
+            if is_lost(rests, diverged_at, slot, lane):
+                sums[slot, :, lane] = math.nan
+
+
 # ---------------------------------------------------------------------- all of it
 
 
 def recorder_of(shape: Shape) -> dict[str, Any]:
     """The inlined functions that record what learners of one shape estimate, by name."""
-    CHANGE, LOCAL = shape.change, shape.local
-    find, (note, record_steps) = finding(shape), at_nodes(shape)
+    CHANGE, WINDOW, FROZEN, LOCAL = shape.change, shape.window, shape.frozen, shape.local
+    RMSE, STEPS = shape.rmse, shape.specs[-1].steps
+    find, note, add = finding(shape), noting(shape), summing(shape)
+    record_all = in_turn([record_steps if s.steps else None for s in shape.specs], own=2)
 
     @part
-    def begin(m, wanted, scratch, batch, r):
+    def begin(m, book, out, r):
         """At the start of a run."""
-        batch.diverged_at[r] = -1
-        scratch.counted[:] = wanted.since
+        out.diverged_at[r] = -1
+        if WINDOW:
+            book.counted[:] = book.since
         if CHANGE:
-            for s in range(scratch.counted.size):
-                find(m, s, wanted, scratch)
-                for slot in range(scratch.found.shape[0]):
-                    for lane in range(scratch.found.shape[1]):
-                        scratch.previous[slot, s, lane] = scratch.found[slot, lane]
+            for s in range(book.previous.shape[1]):
+                find(m, book, s)
+                for slot in range(book.found.shape[0]):
+                    for lane in range(book.found.shape[1]):
+                        book.previous[slot, s, lane] = book.found[slot, lane]
 
     @part
-    def leave(m, wanted, scratch, batch, r, s, clock):
+    def leave(m, book, out, r, s, clock):
         """Before each step: bring the sums of a state up to date before it changes."""
-        if LOCAL and clock > scratch.counted[s]:
-            times = clock - scratch.counted[s]
-            scratch.counted[s] = clock
-            find(m, s, wanted, scratch)
-            add_to_window(scratch.found, wanted, batch, r, s, times, 0)
+        times = clock - book.counted[s]
+        if times > 0:
+            book.counted[s] = clock
+            find(m, book, s)
+            add(book, out, r, s, times, 0)
 
     @part
-    def change(m, wanted, scratch, batch, r, s):
+    def change(m, book, out, r, s):
         """After each step: add the changes of one state, or of all."""
-        if CHANGE:
-            first, last = (s, s + 1) if LOCAL else (0, scratch.counted.size)
-            for each in range(first, last):
-                find(m, each, wanted, scratch)
-                add_changes(scratch, batch, r, each)
+        first, last = (s, s + 1) if LOCAL else (0, book.previous.shape[1])
+        for each in range(first, last):
+            find(m, book, each)
+            add_changes(book.found, book.previous, out.changes[r], each)
 
     @part
-    def moment(m, wanted, scratch, batch, r, clock):
+    def moment(m, book, out, r, clock):
         """After each moment: add it to the window; locally, at its end, what is left."""
-        last = clock == wanted.points[-1]
-        if clock > wanted.since and (last or not LOCAL):
-            still = clock - wanted.since if last else 0
-            for s in range(scratch.counted.size):
-                times = clock - scratch.counted[s] if LOCAL else 1
-                find(m, s, wanted, scratch)
-                add_to_window(scratch.found, wanted, batch, r, s, times, still)
+        last = clock == book.points[-1]
+        if clock > book.since and (last or not LOCAL):
+            still = clock - book.since if last else 0
+            for s in range(book.counted.size):
+                times = clock - book.counted[s] if LOCAL else 1
+                find(m, book, s)
+                add(book, out, r, s, times, still)
 
     @part
-    def record_point(m, wanted, scratch, batch, r, point, lost):
-        rests, diverged_at, found = wanted.rows.rests, batch.diverged_at[r], scratch.found
-        record_steps(m, wanted, batch, r, point)
-        for j in range(wanted.states.size):
-            find(m, wanted.states[j], wanted, scratch)
-            record_estimates(found, lost, rests, diverged_at, batch.estimates[r, point], j)
-        if wanted.shares.size:
-            rmse = batch.rmse[r, point]
-            for s in range(wanted.shares.size):
-                if wanted.shares[s] > 0.0:
-                    find(m, s, wanted, scratch)
-                    add_errors(found, wanted.rows.of, wanted.truth, wanted.shares[s], rmse, s)
+    def record_point(m, book, out, r, point, lost):
+        rests, diverged_at, found = book.rows.rests, out.diverged_at[r], book.found
+        if STEPS:
+            record_all(m, out.steps[r, point], book.states)
+        for j in range(book.states.size):
+            find(m, book, book.states[j])
+            record_estimates(found, lost, rests, diverged_at, out.estimates[r, point], j)
+        if RMSE:
+            rmse = out.rmse[r, point]
+            for s in range(book.shares.size):
+                if book.shares[s] > 0.0:
+                    find(m, book, s)
+                    add_errors(found, book.rows.of, book.truth, book.shares[s], rmse, s)
             finish_errors(rests, diverged_at, rmse)
+
+    @part
+    def finish(book, out, r):
+        rests, diverged_at = book.rows.rests, out.diverged_at[r]
+        if WINDOW:
+            lose_sums(rests, diverged_at, out.sums[r])
+            lose_sums(rests, diverged_at, out.squares[r])
+        if FROZEN:
+            lose_sums(rests, diverged_at, out.frozen_squares[r])
+        if CHANGE:
+            lose_sums(rests, diverged_at, out.changes[r])
 
     return {
         "begin": begin, "leave": leave, "change": change, "moment": moment, "note": note,
-        "record_point": record_point, "finish": finish_run,
+        "record_point": record_point, "finish": finish, "WINDOW": WINDOW, "CHANGE": CHANGE,
+        "LOCAL": LOCAL,
     }  # fmt: skip
-
-
-@part
-def finish_run(wanted, scratch, batch, r):
-    """Sums of a run in which the lane diverged are NaN."""
-    for slot in range(scratch.found.shape[0]):
-        for lane in range(scratch.found.shape[1]):
-            if is_lost(wanted.rows.rests, batch.diverged_at[r], slot, lane):
-                for sums in (batch.sums, batch.squares, batch.frozen_squares, batch.changes):
-                    if sums.shape[1] > slot:
-                        sums[r, slot, :, lane] = math.nan

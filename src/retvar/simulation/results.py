@@ -16,7 +16,7 @@ from retvar.simulation.runner import Moments, Simulation, bytes_of_a_run
 from retvar.support.errors import InputError
 from retvar.support.files import free_memory
 from retvar.td import networks
-from retvar.td.networks import ESTIMATES, NETWORKS, Estimate, Node, rests_on
+from retvar.td.networks import ESTIMATES, NETWORKS, VALUE, Estimate, Node
 
 if TYPE_CHECKING:
     import xarray
@@ -42,10 +42,11 @@ class Accumulator:
         return slice(runs.start - self.simulation.first, runs.stop - self.simulation.first)
 
     def note_divergence(self, runs: range, diverged_at: Any) -> None:
-        """Note in which of the next runs lanes diverged, and when [run, row, lane]."""
+        """Note in which of the next runs lanes diverged, and when [run, node, lane]."""
         for method in self.counts:
-            rows = diverged_at[:, rows_beneath(self.block, method)]
-            moments = np.where(rows < 0, np.inf, rows).min(axis=1)
+            owners = enumerate(self.block.owners)
+            own = [k for k, (owner, place) in owners if owner == method or place == VALUE]
+            moments = np.where(diverged_at < 0, np.inf, diverged_at)[:, own].min(axis=1)
             moments[np.isinf(moments)] = np.nan
             self.counts[method] += np.isfinite(moments).sum(axis=0)
             self.earliest[method] = np.fmin(self.earliest[method], np.fmin.reduce(moments, axis=0))
@@ -56,10 +57,8 @@ class Accumulator:
         """Add the next runs."""
         self.note_divergence(runs, batch.diverged_at)
         parts = batch.parts()
-        parts |= {f"{name}_total": sum_in_order(parts[name]) for name in SUMMED}
+        parts |= {f"{name}_total": sum_in_order(parts[name]) for name in SUMMED if name in parts}
         for name, part in parts.items():
-            if part.size == 0:
-                continue
             if self.keep == "runs":
                 if name not in self.parts:
                     self.parts[name] = np.empty((self.simulation.runs, *part.shape[1:]))
@@ -188,7 +187,7 @@ class Results:
         axis = dims.index("learner")
         out = {
             suffix: np.full([sizes[dim] for dim in dims], np.nan)
-            for suffix in self.accumulators[0].arrays[part]
+            for suffix in ([""] if self.run else ["", "_std"])
         }
         whole: tuple[Any, ...] = (slice(None),) * axis
         whole += (slice(points),) if self.unit in dims else ()
@@ -240,9 +239,3 @@ def rows_of(place: int) -> dict[str, int]:
     """Row of the node at a place, for the methods that have one."""
     nodes = {m: n.up_to(n.highest_order).at(place) for m, n in NETWORKS.items()}
     return _rows({method: node for method, node in nodes.items() if node is not None})
-
-
-def rows_beneath(block: Block, method: str) -> list[int]:
-    """Rows of all that the estimates of a method in a block rest on."""
-    moments = (ESTIMATES.index(Estimate(node)) for node in NETWORKS[method].moments)
-    return [*rests_on(ROW[method]), *(row for row in moments if row in block.shape.rows)]

@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 from retvar.simulation.blocks import Block, Recording, Shape, initial_draws
 from retvar.simulation.kernel import Given, Task, kernel_of
 from retvar.simulation.question import Question
-from retvar.simulation.record import Batch, Scratch, Wanted, table_of
+from retvar.simulation.record import Batch, Book, table_of
 from retvar.td.block import aligned_zeros, arrays_of
 from retvar.td.jit import compiled, log_slow_compilation
-from retvar.td.networks import ESTIMATES
 
 Array = NDArray[np.float64]
 BATCH_BYTES = 16_000_000  # results of one batch
-NEVER = 2**62
 Progress = Callable[[float], None]  # receives the number of finished runs
 _compiled: set[Shape] = set()  # in this process
 _kernel_lock = threading.Lock()
@@ -50,25 +48,26 @@ class Simulation:
 
 
 def result_shapes(block: Block, simulation: Simulation) -> Batch:
-    """Shapes of the results of a run, but for lanes; what is not wanted has no slots."""
-    rec, states = simulation.recording, simulation.question.mdp.n_states
-    slots = len(block.shape.rows)
-    points, window = rec.points.size, (slots if rec.window else 0, states)
+    """Shapes of the results of a run, but for lanes; None: not wanted."""
+    rec, states, shape = simulation.recording, simulation.question.mdp.n_states, block.shape
+    slots, points = len(shape.rows), rec.points.size
+    window = (slots, states) if shape.window else None
     return Batch(
         estimates=(points, slots, rec.states.size),
-        rmse=(points, slots if rec.shares.size else 0),
-        steps=(points, slots if rec.steps else 0, rec.states.size),
+        rmse=(points, slots) if shape.rmse else None,
+        steps=(points, slots, rec.states.size) if rec.steps else None,
         sums=window,
         squares=window,
-        frozen_squares=window,
-        changes=(slots if rec.change else 0, states),
-        diverged_at=(len(ESTIMATES),),
+        frozen_squares=window if shape.frozen else None,
+        changes=(slots, states) if shape.change else None,
+        diverged_at=(len(shape.specs),),
     )
 
 
 def bytes_of_a_run(block: Block, simulation: Simulation) -> int:
     """Size of the results of one run of a block."""
-    return 8 * block.lanes * sum(map(math.prod, result_shapes(block, simulation)[:-1]))
+    wanted = result_shapes(block, simulation).parts().values()
+    return 8 * block.lanes * sum(map(math.prod, wanted))
 
 
 class Lanes:
@@ -113,18 +112,27 @@ class Lanes:
             return given  # other threads may have replaced it meanwhile
         return self._given
 
-    def wanted(self, runs: range) -> Wanted:
-        """What is recorded of these runs, and the truth."""
-        rec, frozen = self.simulation.recording, aligned_zeros(1, 0, 0)
-        if rec.window and not self.block.shape.specs[0].learns:
+    def book(self, runs: range) -> Book:
+        """What is recorded of these runs, the truth, and what is remembered."""
+        rec, shape, frozen, lanes = (
+            self.simulation.recording,
+            self.block.shape,
+            None,
+            self.block.lanes,
+        )
+        if shape.frozen:
             held = [setup.template for setup in self.owned[0][1]]
             tables = self.simulation.question.frozen(held, runs)
-            frozen = aligned_zeros(max(map(len, tables)), self.states, self.block.lanes)
-            for lane in range(self.block.lanes):
+            frozen = aligned_zeros(max(map(len, tables)), self.states, lanes)
+            for lane in range(lanes):
                 frozen[..., lane] = tables[lane % len(tables)]
-        since = int(rec.points[-1]) - rec.window if rec.window else NEVER
-        return Wanted(
-            rec.points, rec.by_step, rec.states, rec.shares, since, self.truth, frozen, self.rows
+        slots = len(shape.rows)
+        return Book(
+            rec.points, rec.by_step, rec.states, rec.shares if shape.rmse else None,
+            int(rec.points[-1]) - rec.window, self.truth, frozen, self.rows,
+            found=aligned_zeros(slots, lanes),
+            previous=aligned_zeros(slots, self.states, lanes) if shape.change else None,
+            counted=np.zeros(self.states, dtype=np.int64) if shape.window else None,
         )  # fmt: skip
 
 
@@ -141,25 +149,19 @@ class Worker:
         )
         with _kernel_lock:  # shared by all threads
             self.kernel = kernel_of(shape)
-        slots = len(block.shape.rows)
-        self.scratch = Scratch(
-            aligned_zeros(slots, block.lanes),
-            aligned_zeros(slots if shape.change else 0, x.states, block.lanes),
-            np.zeros(x.states, dtype=np.int64),
-        )
 
     def run(self, runs: range, stop: Any, tick: Any) -> Batch | None:
         """Run a batch; return None if it was stopped."""
-        found = {
-            name: aligned_zeros(len(runs), *shape, self.block.lanes)
+        found: dict[str, Any] = {
+            name: shape if shape is None else aligned_zeros(len(runs), *shape, self.block.lanes)
             for name, shape in self.lanes.shapes._asdict().items()
         }
         found["diverged_at"] = found["diverged_at"].astype(np.int64)
-        out, given, wanted = Batch(**found), self.lanes.given(runs), self.lanes.wanted(runs)
+        out, given, book = Batch(**found), self.lanes.given(runs), self.lanes.book(runs)
 
         def start(count: int) -> bool:
             task = Task(runs.start, count, stop, tick)
-            done: bool = self.kernel(self.stream, task, self.m, given, wanted, self.scratch, out)
+            done: bool = self.kernel(self.stream, task, self.m, given, book, out)
             return done
 
         if self.block.shape not in _compiled:

@@ -145,18 +145,20 @@ def callable_from_compiled(*functions: Any) -> None:
 callable_from_compiled(*(getattr(rules, name) for name in rules.__all__))
 
 
-def in_turn(functions: Sequence[Any], each_its_own: bool = False) -> Any:
+def in_turn(functions: Sequence[Any], own: int = 0) -> Any:
     """Return an inlined function that calls all functions with its arguments, one after another.
 
-    `each_its_own`: the k-th takes the k-th entry of the first argument. None does nothing.
+    Of the first `own` arguments, the k-th takes the k-th entries. None does nothing.
 
     >>> in_turn([print])(1)
     1
     """
     there = {f"f{k}": function for k, function in enumerate(functions) if function is not None}
     given = list(signature(next(iter(there.values()))).parameters) if there else ["*given"]
-    rest = "".join(f", {name}" for name in given[1:])
-    calls = (f"{f}({given[0]}{f'[{f[1:]}]' if each_its_own else ''}{rest})" for f in there)
+    calls = [
+        f"{f}({', '.join(f'{x}[{f[1:]}]' if k < own else x for k, x in enumerate(given))})"
+        for f in there
+    ]
     exec(f"def all_of_them({', '.join(given)}): {'; '.join(calls) or 'pass'}", there)
     return part(there["all_of_them"])
 
@@ -205,4 +207,4 @@ def specialised(function: Any, made: dict[str, Any], *sources: str, key: str) ->
     copy = FunctionType(function.__code__, names, function.__name__)
     copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
     copy.__defaults__ = function.__defaults__
-    return compiled(copy, *sources, key=key, nogil=True, _nrt=False)
+    return compiled(copy, *sources, key=key, nogil=True, _nrt=False, no_cfunc_wrapper=True)

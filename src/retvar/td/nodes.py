@@ -596,7 +596,7 @@ def learning(specs: tuple[Spec, ...]) -> tuple[Any, Any]:
     """Inlined functions: all lanes of a block learn from a transition; all traces are cleared."""
     weights = [weights_of(spec.shared) for spec in specs]
     nodes = [NodeCode(specs, K, each) for K, each in enumerate(weights)]
-    begin, move = in_turn([x.begin for x in nodes], True), in_turn([x.move for x in weights], True)
+    begin, move = in_turn([x.begin for x in nodes], 1), in_turn([x.move for x in weights], 1)
     ALONE, COMMON, value = specs[-1].alone, specs[0].common, nodes[0].say
     names = {f"say{K}": node.say for K, node in enumerate(nodes)}
     calls = (f"said = said + (say{K}(m[{K}], x, lane, said),)" for K in range(COMMON, len(specs)))
@@ -613,7 +613,7 @@ def learning(specs: tuple[Spec, ...]) -> tuple[Any, Any]:
             say(m, x, lane, said)
         move(m, x)
 
-    return learn, in_turn([each.clear for each in weights], True)
+    return learn, in_turn([each.clear for each in weights], 1)
 
 
 @functools.cache
