@@ -286,7 +286,7 @@ def test_states_are_labelled_and_those_never_visited_are_nan():
 def test_tables_grow_with_new_states(by):
     """States that appear late are learned as if the table had had them from the start."""
     rng = np.random.default_rng(0)
-    state = np.concatenate([rng.integers(3, size=2_000), rng.integers(40, size=2_000)])
+    state = np.concatenate([rng.integers(3, size=2_000), rng.integers(16, size=2_000)])
     ends = rng.random(4_000) < 0.2
     ends[-1] = True
     rows = {"state": state, "reward": rng.normal(size=4_000), "terminated": ends,
@@ -298,7 +298,7 @@ def test_tables_grow_with_new_states(by):
 
     late, early = (
         rv.estimate(Experience("a walk", source, states=states), gamma=0.9, by=by)
-        for states in (None, 40)
+        for states in (None, 16)
     )
     with pytest.raises(InputError) as caught:
         rv.estimate(Experience("a walk", source, states=5), gamma=0.9, by=by)
