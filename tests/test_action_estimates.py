@@ -226,9 +226,10 @@ def test_a_log_of_labels_gives_its_actions(next_states):
     if not next_states:
         del table["next_state"]
     log = from_table(table, entity="unit", terminated=False, force=True)
-    rows = [(t.state, t.reward, t.next_state, t.truncated) for t in by_action(log)]
+    pairs = by_action(log)
+    rows = [(t.state, t.reward, t.next_state, t.truncated) for t in pairs]
     assert rows == [(0, 1.0, 1, False), (1, -2.0, 0, True)]
-    assert log.counts.rejected == {"action is missing": 1, "no next action": 2}
+    assert pairs.counts.rejected == {"action is missing": 1, "no next action": 2}
 
 
 # ------------------------------------------------------------------------ sources

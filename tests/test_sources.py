@@ -68,6 +68,22 @@ def test_moves_are_linked_trajectories_that_can_be_read_again(name):
     assert one_by_one == sorted(found["reward"].tolist())
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_counts_are_those_of_one_reading(name):
+    experience, first = SOURCES[name](), SOURCES[name]()
+    list(first)
+    for _ in range(2):
+        list(experience)
+        assert experience.counts == first.counts
+    experience.moves()
+    if experience.with_actions is not None:
+        found = [rv.estimate(experience, gamma=0.9, actions=True).experience for _ in range(2)]
+        assert found[0].counts == found[1].counts
+        own = found[0].counts.transitions + found[0].counts.rejected.total()
+        assert own == len(experience.moves())
+        assert experience.counts == first.counts
+
+
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != "by hand"])
 def test_what_is_saved_is_read_back(name, tmp_path):
     SOURCES[name]().save(tmp_path / "saved.parquet")

@@ -73,7 +73,8 @@ def load(path: str | Path) -> Any:
         experience.labels = [tuple(x) if isinstance(x, list) else x for x in experience.labels]
     rows = getattr(estimator, "moves", None)  # of observations, from which all is counted again
     monitor = Monitor(notes["level"], notes["remarks"]) if rows else _monitor(notes)
-    _restore_counts(notes, experience.counts)
+    for name, saved in notes["counts"].items():
+        setattr(experience.counts, name, Counter(saved) if name in REASONS else saved)
     found = Estimate(experience, estimator, monitor, moves=rows)
     beside = data_file(path)
     if beside != path and kind_of("file", beside) == "file":
@@ -136,12 +137,6 @@ def _monitor(notes: dict[str, Any]) -> Any:
     return found
 
 
-def _restore_counts(notes: dict[str, Any], counts: Any) -> None:
-    """Set the counts of a saved estimate."""
-    for name, saved in notes["counts"].items():
-        setattr(counts, name, Counter(saved) if name in REASONS else saved)
-
-
 def load_estimate(path: Path) -> Any:
     """Read an estimate to go on from."""
     found = load(path)
@@ -171,7 +166,7 @@ def resumed(path: Path, experience: Any) -> tuple[Any, Any, Any]:
     monitor = _monitor(notes)
     if RESUMED not in monitor.remarks and not monitor.off_policy:
         monitor.remarks.append(RESUMED)
-    _restore_counts(notes, experience.counts)
+    experience.before = kept.counts
     return experience, saved.estimator, monitor
 
 

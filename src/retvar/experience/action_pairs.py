@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,7 @@ def by_action(experience: Experience) -> Experience:
     """The same experience, each state being a pair with the label (state, action).
 
     Pairs are numbered in order of appearance. An observation has the number of its action as a
-    last number. Transitions are counted in the counts of the given experience.
+    last number.
 
     >>> from retvar.experience import from_table
     >>> log = from_table({"state": ["a", "b", "b"], "action": ["go", "stay", "go"],
@@ -68,7 +69,7 @@ def by_action(experience: Experience) -> Experience:
     found = replace(
         experience, source=source, with_actions=None, pairs=True, states=None, fixed_states=False,
         grid=None, cells="", pieces=None, state_names=None,
-        labels=[] if experience.width is None else None,
+        labels=[] if experience.width is None else None, counts=copy(experience.counts),
     )  # fmt: skip
     if experience.width is not None:
         found.width = experience.width + 1

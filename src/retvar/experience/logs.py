@@ -530,12 +530,14 @@ def from_table(
 def _experience(log: Log) -> Experience:
     """A log as experience: it is read when the first transition is asked for."""
     roles, known = log.roles, {k: x for k, x in log.table.metadata.items() if k in ABOUT}
-    tables: dict[bool, Moves] = {}
+    tables: dict[bool, tuple[Moves, Counts]] = {}
 
     def source(counts: Counts, acting: bool = False) -> Moves:
         if acting not in tables:
-            tables[acting] = log.moves(counts, acting=acting)
-        return tables[acting]
+            own = Counts()
+            tables[acting] = log.moves(own, acting=acting), own
+        counts.merge(tables[acting][1])
+        return tables[acting][0]
 
     if roles.kind == "vector":
         known = {"names": list(roles.state)} | known | {"width": len(roles.state)}

@@ -38,7 +38,7 @@ ABOUT = ("states", "labels", "names", "low", "high", "grid", "cells", "policy") 
 
 @dataclass
 class Counts:
-    """Counts of the transitions, episodes and problems of a stream so far.
+    """Counts of the transitions, episodes and problems of one reading so far.
 
     Rows that are left out have no place in the stream: where an estimate stops within a chunk, they
     cover everything read.
@@ -229,6 +229,7 @@ class Experience(Shown):
     pairs: bool = False  #: whether its states are pairs of a state and an action
     command: str = ""  #: the command line that opened it, for reports
     counts: Counts = field(default_factory=Counts)
+    before: Counts = field(default_factory=Counts)  #: of what is resumed, to which others are added
     acted: Moves | None = None  #: rows with actions that were read
     _table: Moves | None = field(default=None, repr=False, init=False)
 
@@ -243,7 +244,7 @@ class Experience(Shown):
         100
         """
         if self._table is None:
-            given, found = self.source(self.counts), self.counts
+            given, found = self._begin(), self.counts
             before = found.transitions, found.episodes, found.ends  # of what is resumed
             table = self._table = given if isinstance(given, Moves) else Moves()
             try:
@@ -264,17 +265,23 @@ class Experience(Shown):
                 raise InputError("rows", f"{found.lost:,} of {found.rows:,} left out", why)
         return self._table
 
+    def _begin(self) -> Iterable[Chunk]:
+        """Begin to read, with counts of this reading alone, and of what is resumed."""
+        fresh = Counts(named=self.counts.named, suspicions=self.counts.suspicions)
+        fresh.merge(self.before)
+        vars(self.counts).update(vars(fresh))
+        return self.source(self.counts)
+
     def chunks(self) -> Generator[Chunk]:
-        """Yield the stream in chunks of transitions, and count them in `counts`.
+        """Yield the stream in chunks of transitions; `counts` are those of this reading.
 
         Where the source fails, everything before the failure comes first, then the error. A log of
         which more than half of the rows had to be left out is an error at its end, unless `force`.
         """
-        given = self.source(self.counts)
-        if isinstance(given, Moves):
+        if self.is_log:
             yield from self.moves().chunks()
             return
-        for chunk in given:
+        for chunk in self._begin():
             self.counts.count(chunk)
             yield chunk
 
