@@ -267,9 +267,9 @@ class Experience(Shown):
 
     def _begin(self) -> Iterable[Chunk]:
         """Begin to read, with counts of this reading alone, and of what is resumed."""
-        fresh = Counts(named=self.counts.named, suspicions=self.counts.suspicions)
-        fresh.merge(self.before)
-        vars(self.counts).update(vars(fresh))
+        numbers = {k: x for k, x in vars(Counts()).items() if isinstance(x, Counter | int | float)}
+        vars(self.counts).update(numbers)
+        self.counts.merge(self.before)
         return self.source(self.counts)
 
     def chunks(self) -> Generator[Chunk]:
