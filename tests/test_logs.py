@@ -6,6 +6,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -434,6 +435,7 @@ def test_what_was_understood_is_one_line_and_nothing_is_doubted_before_it_is_rea
 
 OKAY = {"state": [0, 1, 0], "reward": [1.0, 2.0, 3.0], "terminated": [False, True, False],
         "b": [0.5, 0.5, 0.5], "p": [0.5, 1.0, 0.0]}  # fmt: skip
+TWO = {"state": [0, 1], "action": ["a", "a"]}
 REFUSALS = [
     ({}, {"state": "place"}, "state"),
     ({}, {"reward": "gain"}, "reward"),
@@ -460,9 +462,59 @@ REFUSALS = [
     ({"t": ["x", "y", "z"]}, {"time": "t"}, "the table, row 1: t"),
     ({"terminated": [None, None, None]}, {}, "column 'terminated' of the table"),
     ({"reward": [math.nan, math.nan, 1.0], "terminated": [True] * 3}, {}, "rows"),
+    ({"t": ["26.01.25"] * 3}, {"time": "t", "day_first": True}, "the table, row 1: t"),
+    (
+        {"p": ["0,5"] * 3},
+        {"behaviour": "b", "action": "p", "target_policy": {**TWO, "probability": ["1", "x"]}},
+        "target_policy, row 2: probability",
+    ),
     ({"state": [], "reward": [], "terminated": [], "b": [], "p": []}, {}, "source"),
     ({"state": [0, 1]}, {}, "columns"),
 ]
+
+
+EVERYDAY = {
+    "index": ",state,reward,terminated\n0,a,1,0\n1,b,2,1\n",
+    "sep=": "sep=;\nstate;reward;terminated\na;1;0\nb;2;1\n",
+    "last sign": "state;reward;terminated;\na;1;0;\nb;2;1;\n",
+    "frame": pd.DataFrame({"state": ["b", "a"], "reward": [2.0, 1.0], "terminated": [1, 0]})[::-1],
+}
+
+
+@pytest.mark.parametrize("form", EVERYDAY)
+def test_what_spreadsheets_and_pandas_write_is_read(form, tmp_path):
+    source = EVERYDAY[form]
+    if isinstance(source, str):
+        source = tmp_path / "log.csv"
+        source.write_text(EVERYDAY[form])
+    log = from_table(source)
+    assert [(log.labels[t.state], t.reward) for t in log] == [("a", 1.0), ("b", 2.0)]
+    assert not log.counts.rejected
+
+
+def test_a_file_that_lacks_a_column_of_the_first_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("state,reward,terminated\na,1,1\n")
+    (tmp_path / "b.csv").write_text("state,terminated\na,1\n")
+    with pytest.raises(InputError, match=r"b\.csv.*'reward'"):
+        from_table(tmp_path)
+
+
+def test_ends_marked_by_blanks_are_to_be_filled_in():
+    log = {"state": ["a"] * 9, "reward": [1.0] * 9, "terminated": ["1", *[""] * 8]}
+    with pytest.raises(InputError, match="write 0"):
+        from_table(log).moves()
+
+
+@pytest.mark.parametrize(
+    ("how", "others"), [({"day_first": True}, "2026-01-31"), ({}, "31.01.2026")]
+)
+@pytest.mark.parametrize("on_error", [None, "skip"])
+def test_the_remedy_for_dates_is_not_what_was_given(how, others, on_error):
+    days = [others] * 3 + ["2026-01-30", "30.01.2026"]
+    log = {"state": ["a"] * 5, "reward": [1.0] * 5, "terminated": [1] * 5, "t": days}
+    with pytest.raises(InputError) as refused:
+        from_table(log, time="t", on_error=on_error, **how).moves()
+    assert ("day_first" in refused.value.remedy) == (not how)
 
 
 @pytest.mark.parametrize(("changed", "named", "field"), REFUSALS)

@@ -510,9 +510,10 @@ def from_table(
     work = Workspace(memory)
     grows = source if isinstance(source, Growing) else None
     table = open_table(grows.complete(work) if grows else source, work, reading)
+    table.name = str(grows.source) if grows else table.name
     roles, policy = find_roles(table, given, target_policy is not None), None
     if target_policy is not None:
-        policy = TargetPolicy.of(target_policy, roles.state, roles.action or "action")
+        policy = TargetPolicy.of(target_policy, roles.state, roles.action or "action", reading)
     settings = roles, policy, on_error, duplicates == "keep"
     found = _experience(Log(table, *settings))
     found.fixed_states, found.force = is_integer(states), flag("force", force)

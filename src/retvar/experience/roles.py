@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from retvar.experience.moves import LARGEST_RATIO, LARGEST_REWARD, quoted
+from retvar.experience.stream import TRUTH
 from retvar.experience.tables import NUMBERS, Table
 from retvar.support import arguments
 from retvar.support.errors import InputError
@@ -48,7 +49,7 @@ class Role(NamedTuple):
         return self.cast in ("finite", "number", "time")
 
 
-FINITE, TRUTH = "is missing or not finite", "is neither true nor false"
+FINITE = "is missing or not finite"
 NEEDS = {
     "finite": "numbers", "number": "numbers", "label": "one number or text",
     "id": "one number or text", "flag": "true and false, or 0 and 1; write 0 in place of blanks",

@@ -29,6 +29,7 @@ Source = Callable[["Counts"], Iterable[Chunk]]
 MOST = 0.5  # share of rows whose loss is an error
 MISMATCH = "next state is not the state of the next row"
 NO_NEXT = "no next state"
+TRUTH = "is neither true nor false"
 NO_NEXT_ACTION = "no next action"
 DUPLICATE = "duplicate row"
 MANY = 0.05  # share of rows whose loss is warned of
@@ -172,7 +173,9 @@ class Counts:
         return {
             NO_NEXT: f"{self._order_remedy}; or name the column next_state=",
             NO_NEXT_ACTION: "estimate without actions, which need the row that follows, to use all",
-        }.get(commonest, "correct these rows")
+        }.get(
+            commonest, "write 0 in place of blanks" if TRUTH in commonest else "correct these rows"
+        )
 
     @property
     def _order_remedy(self) -> str:

@@ -124,7 +124,7 @@ class Table:
         if kind == "time":
             time = f"epoch_ns({name}{'::TIMESTAMP' * (self.types[column] == 'DATE')})"
         elif dates and self.reading.day_first:
-            time = f"epoch_ns(try_strptime({plain}, {DAY_FIRST}))"
+            time = f"TRY(epoch_ns(try_strptime({plain}, {DAY_FIRST})))"  # of 1677 to 2262
         elif dates:
             time = f"epoch_ns(TRY_CAST({plain} AS TIMESTAMP_NS))"
         return SimpleNamespace(
@@ -184,6 +184,11 @@ def open_table(source: Any, work: Workspace, reading: Reading) -> Table:
     work.source = found.name
     described = work.all(f"DESCRIBE SELECT * FROM {found.parts[0]}")
     found.types = {name: kind for name, kind, *_ in described}
+    for file, part in zip(found.files, found.parts, strict=False):
+        theirs = [name for name, *_ in work.all(f"DESCRIBE SELECT * FROM {part}")]
+        if lacking := [name for name in found.types if name not in theirs]:
+            remedy = f"must have the columns of {found.files[0]}, also {lacking[0]!r}"
+            raise InputError(f"columns of {file}", listed(theirs, most=12), remedy)
     numbers = [f"{found.number(x)} AS {quoted(NUMBER + x)}" for x in found.types]
     found.parts = [f"(SELECT *, {', '.join(numbers)} FROM {part})" for part in found.parts]
     if not found.text:
@@ -212,6 +217,8 @@ def _register(source: Any, work: Workspace) -> None:
             source = pandas.DataFrame(columns)
         elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
             source = source.rename(columns=str)
+            if any(min(getattr(source[x].values, "strides", [1])) < 0 for x in source):
+                source = source.copy()  # DuckDB reads no column backwards
         elif not (hasattr(source, "columns") or hasattr(source, "schema")):
             raise InputError("source", type(source).__name__, SOURCE)
         work.db.register("retvar_table", source)
@@ -248,7 +255,8 @@ def paths_of(given: str | Path) -> list[Path]:
     if kind == "folder":
         found = sorted(each for each in path.iterdir() if each.name.lower().endswith(SUFFIXES))
     if not found or not all(each.name.lower().endswith(SUFFIXES) for each in found):
-        raise InputError("source", str(given), f"must be files {' or '.join(SUFFIXES)} that exist")
+        remedy = f"must end in {' or '.join(SUFFIXES)}" if found else "must exist"
+        raise InputError("source", str(given), remedy)
     return found
 
 
@@ -266,8 +274,10 @@ def _csv(path: Path, work: Workspace, reading: Reading) -> str:
             if reading.encoding is None and b"\0" in file.read(4):
                 encoding = "utf-16"
         with opener(path, "rt", encoding=encoding, newline="") as file:
-            head, first = file.readline().lstrip("\ufeff"), file.readline()
-            if encoding.lower() not in ("utf-8", "utf8"):
+            head, first, sign = file.readline().lstrip("\ufeff"), file.readline(), ""
+            if told := re.fullmatch(r'"?sep=(.)"?\s*', head):  # by Excel
+                head, first, sign = first, file.readline(), told[1]
+            if told or encoding.lower() not in ("utf-8", "utf8"):
                 path = Path(work.folder) / f"{len(os.listdir(work.folder))}-{path.stem}.csv"
                 with path.open("w", encoding="utf-8", newline="") as copy:
                     copy.write(head + first)
@@ -277,12 +287,13 @@ def _csv(path: Path, work: Workspace, reading: Reading) -> str:
         raise InputError("encoding", encoding, remedy) from None
     except (OSError, EOFError) as error:
         raise InputError("source", name, f"cannot be read: {error}") from None
-    sign = max(",;\t|", key=head.count)
+    sign = sign or max(",;\t|", key=head.count)
     names = next(csv.reader([head], delimiter=sign), [])
     if not first.strip():
         raise InputError("source", name, "has no rows")
-    if not names or "" in names:
+    if not any(names):
         raise InputError(f"header of {name}", head[:80], "must hold names of columns")
+    names = [each or f"column {k}" for k, each in enumerate(names, 1)]  # an index, or a last sign
     columns = ", ".join(f"{text_literal(each)}: 'VARCHAR'" for each in names)
     return (
         f"read_csv({_name(path)}, header = true, auto_detect = false, delim = "

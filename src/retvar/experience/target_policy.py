@@ -19,7 +19,8 @@ from retvar.support.files import load_array
 from retvar.support.format import count, listed, literal
 
 Rows = dict[Any, dict[Any, float]]  # probabilities of the actions of each state
-FIELD = "target_policy"
+PLAIN = Reading()
+FIELD, PROBABILITY = "target_policy", "probability"
 TOLERANCE = 1e-6  # of probabilities and their sums
 RARER = 10.0  # a behaviour that takes an action as many times less often than the target is right
 ALPHA = 1e-5  # probability that such a behaviour is warned of, in a log
@@ -48,8 +49,9 @@ class TargetPolicy:
 
     @classmethod
     def of(
-        cls, given: Any, state: Sequence[str] = ("state",), action: str = "action"
-    ) -> TargetPolicy:
+        cls, given: Any, state: Sequence[str] = ("state",), action: str = "action",
+        reading: Reading = PLAIN,
+    ) -> TargetPolicy:  # fmt: skip
         """The policy that a function, an array, a mapping, a table or a file is."""
         if callable(given):
             return cls(given)
@@ -57,8 +59,8 @@ class TargetPolicy:
             given = load_array(Path(given), FIELD)
         try:
             pairs = given
-            if isinstance(given, str | Path) or hasattr(given, "columns") or "probability" in given:
-                pairs = _of_table(given, list(state), action)
+            if isinstance(given, str | Path) or hasattr(given, "columns") or PROBABILITY in given:
+                pairs = _of_table(given, list(state), action, reading)
             elif not isinstance(given, Mapping):
                 pairs = dict(enumerate(np.asarray(given)))
             rows = {compared(name): _row(name, own) for name, own in pairs.items()}
@@ -98,18 +100,23 @@ def _row(state: Any, given: Any) -> dict[Any, float]:
     return row
 
 
-def _of_table(given: Any, state: list[str], action: str) -> Rows:
+def _of_table(given: Any, state: list[str], action: str, reading: Reading) -> Rows:
     """Probabilities in a table or file with state, action and probability."""
     try:
-        table = open_table(given, Workspace(), Reading())
+        table = open_table(given, Workspace(), reading)
     except InputError as error:
         raise InputError(FIELD, error.value, f"{error.field}: {error.remedy}") from None
     states = state if set(state) <= set(table.types) else ["state"]
-    names = [*states, action if action in table.types else "action", "probability"]
+    names = [*states, action if action in table.types else "action", PROBABILITY]
     if missing := [name for name in names if name not in table.types]:
         raise InputError(FIELD, listed(table.types, most=12), f"needs a column {missing[0]!r}")
     rows: Rows = {}
-    for *s, a, p in table.work.all(f"SELECT {', '.join(map(quoted, names))} FROM {table.parts[0]}"):
+    part, columns = table.parts[0], ", ".join(map(quoted, names))
+    query = f"SELECT {columns}::VARCHAR, {table.sql(PROBABILITY).number} FROM {part}"
+    for k, (*s, a, text, p) in enumerate(table.work.all(query), 1):
+        if p is None and text is not None:
+            ways = f"must be a number; {table.remedy(part, PROBABILITY, text)}".rstrip("; ,")
+            raise InputError(f"{FIELD}, row {k:,}: {PROBABILITY}", text, ways)
         own = rows.setdefault(compared(s[0] if len(s) == 1 else s), {})
         if compared(a) in own:
             raise InputError(FIELD, f"{listed(s)}, {a}", "state and action occur more than once")
