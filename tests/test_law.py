@@ -270,6 +270,21 @@ def test_no_rewards_are_inside_where_probabilities_are_rounded(p):
             assert contains(bracket, 0.0, 0.0)
 
 
+def test_a_grid_may_be_finer_than_numbers():
+    """Points gather at atoms, and coincide while another state needs more of them."""
+    coins = [("a", "b", 1.0), ("b", "c", 2.0), ("c", "end", 1.0), ("d", "d", 1.0)]
+    rows = [(s, "go", t, 0.5, r, 0.0, 0.6 * (s == "d") + (s < "c"))
+            for s, t, x in coins for r in (0.0, x)]  # fmt: skip
+    exact = rv.solve(rv.MDP.from_edges(rows, lam=1.0))
+    for bounds in Refinement(exact, 1e-13).iterates():
+        assert np.isfinite(bounds.width()).all()
+        if bounds.points.shape[1] > 1e6:
+            break
+    assert np.any(np.diff(bounds.points) == 0)
+    assert np.all(bounds.std()[0] <= exact.std)
+    assert np.all(exact.std <= bounds.std()[1])
+
+
 def test_the_law_of_one_state_is_not_asked_for_another():
     found = rv.law(rv.domains.chain(lam=1))["s0"]
     with pytest.raises(rv.InputError) as refused:

@@ -260,7 +260,8 @@ class Refinement:
             return grid_like(np.stack([low, high], axis=1), np.ones((low.size, 1)), low, high, m)
         z = before.points
         gap = np.diff(z, axis=1)
-        turn = np.diff(np.diff(before.upper, axis=1) / gap, axis=1, prepend=0.0, append=1.0)
+        slope = np.diff(before.upper, axis=1) / np.where(gap > 0, gap, np.inf)
+        turn = np.diff(slope, axis=1, prepend=0.0, append=1.0)
         weight = np.sqrt(np.maximum(turn[:, 1:] + turn[:, :-1], 0.0) / 2 * gap)
         z = np.column_stack([np.minimum(low, z[:, 0]), z, np.maximum(high, z[:, -1])])
         return grid_like(z, np.pad(weight, ((0, 0), (1, 1))), low, high, m)

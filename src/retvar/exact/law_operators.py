@@ -151,11 +151,12 @@ class Steps:
 def spread(points: Any, before: Any, edges: Any, W: Any) -> Any:
     """A function above W after one step: each edge takes a chord between two points.
 
-    `before` are the points of W.
+    `before` are the points of W, some of which may coincide.
     """
     state, after, b, d, epsilon = edges
     new, last = np.zeros_like(points), before.shape[1] - 1
-    rise = (W[:, 1:] - W[:, :-1]) / (before[:, 1:] - before[:, :-1])
+    gap = before[:, 1:] - before[:, :-1]
+    rise = (W[:, 1:] - W[:, :-1]) / np.where(gap > 0, gap, np.inf)
     for e in range(b.size):
         s, a, k = state[e], after[e], 0
         inverse = 1 / d[e] if d[e] > 1e-300 else 0.0
