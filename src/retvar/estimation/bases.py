@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from retvar.estimation.episodes import EpisodeLog, lambda_returns, missing
 from retvar.estimation.linear_values import constant_value, feature_values, linear_values
 from retvar.estimation.neighbours import BLOCK, Neighbours
+from retvar.support.errors import ConvergenceError
 from retvar.td.features import Features
 from retvar.td.jit import compiled
 
@@ -39,6 +40,7 @@ KAPPA = 0.9  # of waves
 RIDGES = 10.0 ** np.arange(-6, -1)  # of waves, over the mean squares
 CHUNK = 2_048  # rows whose waves are held
 TINY = 1e-12
+TOO_FEW = "neighbours need more than 20 episodes with whole returns: log more, or take tiles"
 
 
 class Base(Protocol):
@@ -160,10 +162,13 @@ class Waves:
         p = WAVES + moves.state.shape[1] + 1
         A, b = np.zeros((folds.count + 1, p, p)), np.zeros((folds.count + 1, p))
         decay = KAPPA * moves.rho * moves.discount * ~moves.cut
+        follows = np.append((moves.next_state[:-1] == moves.state[1:]).all(axis=1), False)
         trace, sums = np.zeros(p), np.zeros((p, p), np.float32)
         for first in range(0, len(moves), CHUNK):
             here = slice(first, first + CHUNK)
-            x, after = (self._features(each[here]) for each in (moves.state, moves.next_state))
+            x, other = self._features(moves.state[here]), ~follows[here]
+            other[-1], after = True, np.roll(x, -1, axis=0)
+            after[other] = self._features(moves.next_state[here][other])
             difference = x - moves.discount[here, None].astype(np.float32) * after
             follow(x, trace, decay, first)
             x *= moves.rho[here, None].astype(np.float32)
@@ -197,18 +202,16 @@ class Returns:
         segment = np.unique(moves.segment[use], return_inverse=True)[1]
         returns, none = folds.returns[use], np.zeros(len(use))
         self.near = Neighbours(moves.state[use], returns, none, segment)
-        own = folds.fold[use]
-        self._fold = np.ascontiguousarray(own[self.near.order])
-        others = (returns[own != f] for f in range(folds.count))
-        self._mean = np.array([(some if some.size else returns).mean() for some in others])
+        if not self.near.enough:
+            raise ConvergenceError(TOO_FEW)
+        self._fold = np.ascontiguousarray(folds.fold[use][self.near.order])
+        self._folds = folds.count
 
     def predict(self, points: Array) -> Array:
         """Values [fold, place]."""
-        found = np.repeat(self._mean[:, None], len(points), axis=1)
-        for first in range(0, len(points) if self.near.enough else 0, BLOCK):
-            here = slice(first, first + BLOCK)
-            self.near.without(self._fold, points[here], found[:, here])
-        return found
+        parts = (points[k : k + BLOCK] for k in range(0, max(1, len(points)), BLOCK))
+        found = [self.near.without(self._fold, self._folds, part) for part in parts]
+        return np.concatenate(found, axis=1)
 
 
 @compiled

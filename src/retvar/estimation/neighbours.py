@@ -189,9 +189,11 @@ class Neighbours:
         find_nearest(found, own, self.segments, self._visits)
         return found
 
-    def without(self, fold: Integers, places: Array, found: Array) -> None:
-        """Write the local means at places without the visits of each fold [fold, place]."""
+    def without(self, fold: Integers, folds: int, places: Array) -> Array:
+        """The local means at places without the visits of each fold [fold, place]."""
+        found = np.empty((folds, len(places)))
         fold_means(self.near(places), self._visits.points, self._error, fold, found)
+        return found
 
     def scaled(self, places: Array) -> Array:
         """Places in the units of `scale`; those beyond `OUTSIDE` lie there."""
@@ -418,7 +420,9 @@ def moments(Z: Any, w: Any, e: Any, group: Any, groups: Any) -> Any:
             right[g, i] += share * e[k]
             for j in range(i + 1):
                 S[g, i, j] += share * Z[k, j]
-                S[g, j, i] = S[g, i, j]
+    for i in range(size):
+        for j in range(i):
+            S[:, j, i] = S[:, i, j]
     return S, right
 
 

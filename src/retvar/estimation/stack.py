@@ -134,18 +134,18 @@ class Stack:
     def __init__(self, log: EpisodeLog, bases: Mapping[str, Base]) -> None:
         refuse_hopeless(log)
         folds = Folds(log)
-        self.folds, self.bases, problem = folds.count, dict[str, Base](), None
-        for name, base in list(bases.items())[: None if folds.count > 1 else 1]:
+        self.folds, self.bases = folds.count, dict[str, Base]()
+        given = list(bases.items())[: None if folds.count > 1 else 1]
+        for name, base in given:
             try:
                 base.fit(log, folds)
-            except ConvergenceError as error:
-                problem = error
+            except ConvergenceError:
+                if name == given[-1][0] and not self.bases:
+                    raise
                 continue  # the others may do without it
             if not self.bases:
                 folds.learn(base)
             self.bases[name] = base
-        if problem is not None and not self.bases:
-            raise problem
         self._log, self._along, rows = log, folds.value, folds.sample
         self._rows, self._state, self._fold = rows, log.state[rows], folds.fold[rows]
         self._segment = np.unique(log.segment[rows], return_inverse=True)[1]
