@@ -11,6 +11,7 @@ memory, and a digest of its contents, so that damage is detected:
     NODE.report     [2]                  TD error and step size of the last transition
     NODE.scales     [stream]             with a lazy trace: s …
     NODE.sums       [stream]             … and A, of the streams whose updates are deferred
+    NODE.NAME                            what else a node keeps, by its name in ``KEPT``
 
 With bootstrap replicates ``weights``, ``learning`` and ``sums`` have a last axis of lanes, the
 estimator first, and ``draws`` holds the key and the number of their random multipliers.
@@ -36,9 +37,14 @@ from retvar.td.features import Features, Table
 from retvar.td.features import from_dict as from_description
 from retvar.td.learners import from_dict
 from retvar.td.networks import PLACES, network_of
+from retvar.td.nodes import KEPT
 from retvar.td.step_sizes import averages
 
 FORMAT = 4
+NAMED = {  # of ``KEPT``: what is saved under another name, and what need not be saved
+    "w", "held", "first", "second", "taken", "used", "E", "live", "visits", "rates", "fresh",
+    "sums", "scales", "now", "after", "own", "error", "last", "lost", "coins",
+}  # fmt: skip
 PARTS = ("indptr", "indices", "values")
 MALFORMED = (
     AttributeError, LookupError, MemoryError, OverflowError, RecursionError, TypeError, ValueError,
@@ -78,7 +84,8 @@ def _node_arrays(m: Memory, k: int) -> dict[str, Any]:
         found["learning"] = (b.w if b.held is None else b.held)[:size, lanes]
     if b.sums is not None:
         found |= {"scales": b.scales, "sums": b.sums[:, lanes]}
-    return found
+    rest = {name: getattr(b, name) for name in KEPT if name not in NAMED}
+    return found | {name: array for name, array in rest.items() if array is not None}
 
 
 def write_tensors(path: Any, header: dict[str, Any], tensors: dict[str, Any]) -> None:

@@ -28,13 +28,13 @@ from retvar.td.learners import Learner
 from retvar.td.networks import ESTIMATES, NODES, VALUE, VARIANCE, Estimate
 from retvar.td.nodes import LIMIT, Spec
 from retvar.td.random import U
-from retvar.td.step_sizes import CONSTANT, counts_visits
+from retvar.td.step_sizes import CONSTANT, common_parameters
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Rule = tuple[int, bool, float, bytes]  # of a node: kind of steps, whether it has a trace, power, κ
+Rule = tuple[int, bool, tuple[float, ...], bytes]  # of a node: see LearnerSetup.rule
 Kind = tuple[str, tuple[int, ...], tuple[Rule, ...]]  # of a learner: see LearnerSetup.kind
-PLAIN: Rule = (CONSTANT, False, 0.0, b"")
+PLAIN: Rule = (CONSTANT, False, (), b"")
 WIDTH = 8  # the doubles in the widest registers: several lanes are padded to a multiple of it
 MOST_LANES = 512  # in a block, so that its arrays fit in the CPU caches
 
@@ -70,21 +70,19 @@ class Template:
         others = (node.initial.tobytes() for node in self.nodes)
         return self.learner.method, self.value_start_key, *others
 
-    def weights(self, runs: range, draw: Any) -> list[Array]:
+    def weights(self, runs: range, drawn: Any) -> list[Array]:
         """Initial weights [run or one for all, weight] of the nodes."""
         if self.start is None:
             return [node.initial[None, :] for node in self.nodes]
-        return self.started(self.start.of(runs, self.features[VALUE].size, draw))
-
-    def started(self, values: Array) -> list[Array]:
-        """Weights of the nodes, from those of the value node in each run [run, weight]."""
-        learner, found = _with_value(self.learner, values), []
+        values, found = drawn(self.start, runs, self.features[VALUE].size), []
+        learner, places = _with_value(self.learner, values), self.learner.network.places
         tabular = all(isinstance(f, States) for f in self.features)
-        for node, kind in zip(learner.nodes(tabular=tabular), self.features, strict=True):
-            table = np.asarray(node.initial, dtype=np.float64) + 0.0
-            if not np.all(np.abs(table) <= LIMIT):
-                raise InputError("value", "too large", f"must stay below {LIMIT:g}")
-            found.append(np.broadcast_to(table, (len(values), kind.size)))
+        for place, node in enumerate(learner.nodes(tabular=tabular)):
+            if place in places:
+                table = np.asarray(node.initial, dtype=np.float64) + 0.0
+                if not -LIMIT <= table.min() <= table.max() <= LIMIT:
+                    raise InputError("value", "too large", f"must stay below {LIMIT:g}")
+            found.append(np.broadcast_to(table, (len(values), self.features[place].size)))
         return found
 
 
@@ -96,12 +94,12 @@ class LearnerSetup:
     settings: Array  #: two parameters of the step-size rule of each node
 
     def rule(self, node: int) -> Rule:
-        """Step-size kind, whether there is a trace, the power of a decaying rule, and κ."""
+        """Step-size kind, whether there is a trace, parameters that lanes have in common, and κ."""
         if node == VALUE and not self.template.learner.learn_value:
             return PLAIN
         given = self.template.nodes[node]
-        power = float(self.settings[node, 1]) if counts_visits(given.kind) else 0.0
-        return given.kind, bool(given.trace), power, given.kappa.tobytes() if given.trace else b""
+        common = tuple(float(self.settings[node, k]) for k in common_parameters(given.kind))
+        return given.kind, bool(given.trace), common, given.kappa.tobytes() if given.trace else b""
 
     def shape(self) -> tuple[Any, ...]:
         """Equal for learners that may be in the same block."""
@@ -123,9 +121,9 @@ class LearnerSetup:
 
 
 def initial_draws(seed: int) -> Any:
-    """A function that draws random numbers for initial values, once for all learners.
+    """A function that draws initial values [run, weight], once for all learners.
 
-    Its arguments are what to draw, the runs, and how many in each.
+    Its arguments are the initial values, the runs, and how many numbers each has.
     """
 
     @cache
@@ -136,7 +134,7 @@ def initial_draws(seed: int) -> Any:
         streams.draws(U(seed), runs.start, first, normals, found)
         return found
 
-    return draw
+    return cache(lambda start, runs, size: start.of(runs, size, draw))
 
 
 def prepare_learners(

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from retvar.exact.stationary import transitions
 from retvar.mdp.linear import Resolvent
-from retvar.simulation.blocks import LearnerSetup, Template
+from retvar.simulation.blocks import LearnerSetup, Template, initial_draws
 from retvar.simulation.curve_polynomials import (
     NOISE,
     NOTHING,
@@ -523,7 +523,7 @@ def _refuse_unclosed(prefix: str, setup: LearnerSetup) -> None:
 def _start_points(template: Template) -> tuple[list[Array], Array]:
     """Initial weights [point, weight] of the nodes: a point for each run; and its share."""
     runs = len(template.start.values) if isinstance(template.start, PerRun) else 1
-    return template.weights(range(runs), None), np.full(runs, 1 / runs)
+    return template.weights(range(runs), initial_draws(0)), np.full(runs, 1 / runs)
 
 
 def _node_variables(

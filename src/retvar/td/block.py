@@ -32,7 +32,7 @@ from retvar.td.nodes import (
     Arrays,
     Spec,
 )  # fmt: skip
-from retvar.td.step_sizes import CONSTANT, depends_on_errors, is_bounded
+from retvar.td.step_sizes import CONSTANT, is_bounded, may_be_lazy
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -61,7 +61,7 @@ def prepare(description: Any, features: Sequence[Features]) -> list[Prepared]:
         if kappa.size not in (1, count):
             raise InputError("kappa", f"{kappa.size} numbers", f"must be one or {count}")
         traced = EAGER if kappa.any() or is_bounded(node.step.kind) else NONE
-        if traced and count is None and not depends_on_errors(node.step.kind):
+        if traced and count is None and may_be_lazy(node.step.kind):
             traced = LAZY
         start = _initial(node, kind)
         found.append(Prepared(node.step.kind, traced, node.step.parameters(), kappa, start, kind))

@@ -190,6 +190,16 @@ def is_bounded(kind: int) -> bool:
     return kind == ALPHA_BOUND
 
 
+def may_be_lazy(kind: int) -> bool:
+    """Whether it can be used with lazy traces."""
+    return not depends_on_errors(kind)
+
+
+def common_parameters(kind: int) -> tuple[int, ...]:
+    """Which of its two parameters lanes of a block have in common."""
+    return (1,) if counts_visits(kind) else ()
+
+
 callable_from_compiled(averages, counts_visits, depends_on_errors, is_bounded)
 
 
