@@ -40,6 +40,38 @@ def test_a_resumed_estimate_is_that_of_all_rows(lam, tmp_path):
     assert "the new rows alone" not in rv.estimate(parts[0], gamma=0.9, lam=lam).summary()
 
 
+def small(path, states="xy", columns="zone,cond,reward,terminated"):
+    path.write_text(
+        columns + "\n" + "".join(f"{s},a,1,{k % 2}\n" for k in range(9) for s in states)
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"state": ["cond", "zone"]}, {"state": "zone"}, {"cost": "reward"}],
+)
+def test_another_question_is_not_resumed(how, tmp_path):
+    zones = {"state": ["zone", "cond"]}
+    rv.estimate(from_table(small(tmp_path / "a.csv"), **zones), gamma=0.9).save(tmp_path / "first")
+    with pytest.raises(InputError) as refused:
+        rv.estimate(from_table(small(tmp_path / "b.csv"), **zones | how), resume=tmp_path / "first")
+    assert refused.value.field == "resume"
+
+
+@pytest.mark.parametrize(("states", "word"), [("xy", "before"), ("uv", "otherwise"), ("xyz", "")])
+def test_rows_that_are_added_twice_and_states_that_are_all_new_are_warned_of(
+    states, word, tmp_path
+):
+    def read(states):
+        return from_table(small(tmp_path / "log.csv", states), state="zone")
+
+    rv.estimate(read("xy"), gamma=0.9).save(tmp_path / "first")
+    warned = rv.estimate(read(states), resume=tmp_path / "first").warnings
+    assert bool(warned) == bool(word)
+    assert not word or any(word in each for each in warned)
+
+
 def test_the_off_policy_return_is_that_of_weighted_rewards_and_discounts():
     rows, rng = log(), np.random.default_rng(7)
     rows |= {"next_state": np.roll(rows["state"], -1), "w": rng.uniform(0.0, 1.2, 3_000)}

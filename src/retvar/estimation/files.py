@@ -12,7 +12,7 @@ from typing import Any
 
 from retvar.support.errors import InputError
 from retvar.support.files import kind_of, remove, require_writable, unwritable, write_with
-from retvar.support.format import visible
+from retvar.support.format import listed, visible
 
 ESTIMATOR, DATA, TABLE = "estimator.safetensors", "estimate.nc", "estimate.csv"
 PAGE = "index.html"
@@ -21,6 +21,7 @@ FORMATS = ("png", "svg", "pdf")
 KIND = ("width", "names", "grid")  # fields of Experience that must be alike
 ABOUT = (
     *KIND,
+    "columns",
     "name",
     "labels",
     "states",
@@ -33,7 +34,7 @@ ABOUT = (
     "action_count",
 )  # fields of Experience that are saved
 RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
-REASONS = ("rejected", "unmarked_ends")  # fields that count by reason
+REASONS = ("rejected", "unmarked_ends", "logs")  # fields that count by reason
 
 
 def estimator_file(path: Path) -> Path:
@@ -161,7 +162,13 @@ def resumed(path: Path, experience: Any) -> tuple[Any, Any, Any]:
     other |= experience.states is not None and experience.labels != kept.labels  # all are known
     if other:
         raise InputError("resume", path, f"has other states than {experience.name}")
+    if kept.columns and experience.columns not in (None, kept.columns):
+        wrong = f"{listed(kept.columns)}, not {listed(experience.columns)}"
+        raise InputError("resume", path, f"has states of the columns {wrong}")
+    if bool(kept.cost) != bool(experience.cost):
+        raise InputError("resume", path, "is of costs, or of rewards; this log is not")
     if kept.labels is not None:
+        experience.known = len(kept.labels)
         experience.labels[:] = kept.labels  # numbered as before
     monitor = _monitor(notes)
     if RESUMED not in monitor.remarks and not monitor.off_policy:

@@ -211,8 +211,18 @@ def warnings(found: Any) -> list[str]:
     ratios = check_counts(experience.counts) if by_state is None else by_state
     wrong = "" if ratios is None else ratio_warning(ratios, experience.labels, by_state is None)
     holes = _never_left(experience, estimator) if isinstance(estimator, StateEstimator) else ""
-    told = [*experience.warnings, wrong, holes, *getattr(estimator, "warnings", ())]
+    told = [*experience.warnings, wrong, holes, _strangers(experience)]
+    told += getattr(estimator, "warnings", ())
     return [each for each in told if each]
+
+
+def _strangers(experience: Any) -> str:
+    """A warning where a log has none of the states of the estimate that it is added to."""
+    rows = experience.moves().chunks() if experience.known else ()
+    if not experience.known or min(chunk["state"].min() for chunk in rows) < experience.known:
+        return ""
+    new = listed(map(repr, experience.labels[experience.known :]), most=3)
+    return f"none of the states was known before; new ones are {new}: are they written otherwise?"
 
 
 def _never_left(experience: Any, estimator: StateEstimator) -> str:

@@ -549,6 +549,7 @@ def _experience(log: Log) -> Experience:
         labels = [tuple(x) if isinstance(x, list) else x for x in known.get("labels", ())]
         known |= {"states": roles.states, "labels": labels or None}
     known |= {"grid": tuple(known["grid"])} if "grid" in known else {}
+    known["columns"] = list(roles.state)
     if roles.action:
         known |= {"with_actions": partial(source, acting=True), "actions": log.actions}
     found = Experience(log.table.name, source, is_log=True, length=log.table.rows, **known)

@@ -57,6 +57,7 @@ class Counts:
     named: dict[str, str] = field(default_factory=dict)  #: columns of entity, time and episode
     unused: list[str] = field(default_factory=list)  #: columns of a log without a role
     suspicions: list[str] = field(default_factory=list)  #: warnings about the first rows of a log
+    logs: Counter[str] = field(default_factory=Counter, compare=False)  #: files, and their rows
     rejected: Counter[str] = field(default_factory=Counter)  #: rows left out, by reason
     missing_rewards: Counter[Any] = field(default_factory=Counter)
     """Rows without a reward, by state; None where the state is missing, too."""
@@ -160,6 +161,9 @@ class Counts:
              "their order is that of the log: name a finer column time="),
             (self.duplicates > 0,
              f"{count(self.duplicates, 'duplicate row')}, {kept}: export the log anew"),
+            (self.logs and max(self.logs.values()) > 1,
+             f"{max(self.logs, key=self.logs.__getitem__, default='')} was added before: its rows "
+             "count twice"),
         ]  # fmt: skip
         coverage = never_taken(self.policy, self.taken, self.largest_ratio)
         return [*self.suspicions, *(text for holds, text in found if holds), *coverage]
@@ -232,6 +236,8 @@ class Experience(Shown):
     pairs: bool = False  #: whether its states are pairs of a state and an action
     command: str = ""  #: the command line that opened it, for reports
     counts: Counts = field(default_factory=Counts)
+    columns: list[str] | None = None  #: of the state, in a log
+    known: int = 0  #: labels of what is resumed
     before: Counts = field(default_factory=Counts)  #: of what is resumed, to which others are added
     acted: Moves | None = None  #: rows with actions that were read
     _table: Moves | None = field(default=None, repr=False, init=False)
@@ -260,6 +266,8 @@ class Experience(Shown):
             finally:  # episodes that were going on are cut off
                 own = len(table), table.count(), table.count("terminated")
                 found.transitions, found.episodes, found.ends = np.add(before, own).tolist()
+            if self.pieces is not None:
+                found.logs[f"{self.name} of {count(found.rows - self.before.rows, 'row')}"] += 1
             if self.is_log and progress is not None:
                 progress(found.transitions)
             refused = self.is_log and not self.force and found.transitions
