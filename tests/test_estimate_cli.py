@@ -160,7 +160,8 @@ WRONG = [
     ((*LOG, "--reward", "prize"), "reward"),
     ((*LOG, "--gamma-column", "reward", "--log", "copy.parquet"), "gamma"),
     ((*LOG, "--follow", "--resume", "a"), "resume"),
-    ((*LOG, "--at", "ward"), "at"),
+    ((*LOG, "--at", "ward"), "state"),
+    (("labels.csv", "--gamma", 0.9, "--at", "wrad"), "state"),
     ((LAKE, "--resume", "missing"), "file"),
 ]
 
@@ -168,10 +169,11 @@ WRONG = [
 @pytest.mark.parametrize(("arguments", "field"), WRONG)
 def test_wrong_options_are_named_before_anything_is_written(tmp_path, arguments, field):
     (tmp_path / "text.parquet").write_text("no table")
+    (tmp_path / "labels.csv").write_text("state,reward,terminated\nward,1,1\n")
     rows = {"state": [0, 1], "reward": [1.0, 2.0]}
     pq.write_table(pa.table(rows), tmp_path / "log.parquet")
     assert refused(*arguments) == field
-    assert files(tmp_path) == ["log.parquet", "text.parquet"]
+    assert files(tmp_path) == ["labels.csv", "log.parquet", "text.parquet"]
 
 
 REMEDIES = [

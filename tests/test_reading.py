@@ -108,6 +108,7 @@ def test_a_log_that_grows_gives_the_answer_of_the_whole_file(tmp_path, by, linke
     assert len(steps) == 4
     assert steps == sorted(steps)
     assert found[-1].experience.counts == once.experience.counts
+    assert found[-1].experience.name == str(path)
     for what in ("value", "std"):
         answers = [getattr(one, what)(list("abcde")) for one in (found[-1], once)]
         assert_array_equal(*answers)

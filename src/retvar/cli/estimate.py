@@ -200,14 +200,20 @@ def _settings(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unknown(experience: Experience, args: dict[str, Any]) -> None:
-    """Refuse a wrong ``--at`` before anything is learned, where the states are known."""
+    """Refuse a wrong ``--at`` before anything is learned, where states are known; a log is read."""
     from retvar.estimation.answers import find_state
 
-    if experience.width is not None:
+    vector, known = experience.width is not None, 0
+    if vector:
         args["at"] = [place for text in args["at"] for place in _places(text)]
-    for text in () if args["actions"] else args["at"]:  # pairs are known once they have been read
-        if experience.width is not None or experience.fixed_states:
-            find_state(experience, text)
+    asked = () if args["actions"] else args["at"]  # pairs are known once they have been read
+    later = experience.rewards or any(args[name] for name in ("resume", "follow", "cluster"))
+    if asked and experience.is_log and not (vector or later):
+        for rows in experience.moves().chunks():
+            known = max(known, 1 + int(max(rows["state"].max(), rows["next_state"].max())))
+    for text in asked:
+        if known or vector or experience.fixed_states:
+            find_state(experience, text, known)
         elif experience.labels is None and not text.strip().isdecimal():  # how many is not known
             raise InputError("at", text, "must be the number of a state, 0 or more")
 
