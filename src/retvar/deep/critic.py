@@ -35,9 +35,9 @@ SCALES = ("centre", "width", "shift", "scale")
 DETERMINISTIC = 0.5  # share of the spread that is error of the value, from which it is no spread
 NOTICEABLE = 0.2  # … from which there is a word
 NO_SPREAD = (
-    "no spread is given: transitions from nearly the same observations hardly differ, and "
-    "{:.0%} of what looks like spread is error of the value. A deterministic policy in a "
-    "deterministic world has no spread; otherwise fit longer, or with larger networks"
+    "no spread is given: {:.0%} of what looks like it is error of the value, which transitions "
+    "from nearly the same observations share: fit longer, or with larger networks; where neither "
+    "policy nor world is random there is none"
 )
 TOO_LARGE = (
     "{:.0%} of the variance is error of the value: fit longer, larger networks, or to more data"

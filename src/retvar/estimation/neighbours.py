@@ -333,8 +333,7 @@ def find_nearest(near: Any, left_out: Any, segments: Any, visits: Any) -> None:
         known = np.sort(seen[:count])
         some = known[np.argsort(nearest[known], kind="mergesort")[:K]]
         limit = nearest[some[-1]]
-        for i in range(K):
-            near.visits[p, i], near.distances[p, i] = visit[some[i]], np.sqrt(nearest[some[i]])
+        near.visits[p], near.distances[p] = visit[some], np.sqrt(nearest[some])
         nearest[seen[:count]], visit[seen[:count]] = np.inf, -1
 
 
