@@ -214,6 +214,20 @@ def experience(rng, rows, streams=2):
     return columns
 
 
+@pytest.mark.parametrize("rule", [rv.Averaged(), rv.Decay(), rv.Averaged(0.5)])
+def test_steps_made_for_one_state_are_divided_by_the_active_features(rule):
+    """16 tiles each move by the whole error: refused online, divided by `estimate`."""
+    tiles = rv.features.TileCoding(*CAR, tilings=16)
+    own = rv.Direct(alpha=rule, gamma=0.9, lam=1.0, kappa=0.5)
+    with pytest.raises(rv.InputError) as error:
+        own.online(features=tiles)
+    assert error.value.field == "alpha"
+    car = rv.experience.from_gymnasium("MountainCar-v0", steps=200)
+    found = rv.estimate(car, own, features=tiles, bootstrap_samples=0)  # −1 a step, for ever
+    assert -10.5 < found.value([-0.5, 0.0]) < -2.0
+    own.replace(alpha=type(rule)(rule.alpha / 16)).online(features=tiles)
+
+
 def learner(kind, method=rv.Centred, **changes):
     step = 0.1 / kind.largest_square
     described = method(alpha=step, kappa=0.9, kappa_bar=0.8, gamma=0.9, lam=0.9, **changes)

@@ -26,7 +26,7 @@ from retvar.td.features import (
 )
 from retvar.td.learners import LEARNERS, Learner
 from retvar.td.networks import DEFAULT, NETWORKS
-from retvar.td.step_sizes import Averaged
+from retvar.td.step_sizes import Averaged, StepSize
 
 LEAST_SQUARES, TD = "least_squares", "td"
 NAMES = ("tiles", "waves", "neighbours")  # of the bases of a stack
@@ -149,8 +149,8 @@ class Settings:
             return ObservationEstimator(learner, built, self.bases)
         square = getattr(built, "largest_square", 1.0)
         for name in STEP_SIZES:
-            if isinstance(rule := getattr(learner, name, None), Averaged):
-                learner = learner.replace(**{name: Averaged(rule.alpha / square, rule.power)})
+            if isinstance(rule := getattr(learner, name, None), StepSize):
+                learner = learner.replace(**{name: rule.divided(square)})
         return learner.online(features=built, **self._samples)
 
     def _bound_traces(self, learner: Learner, chunk: Chunk) -> Learner:

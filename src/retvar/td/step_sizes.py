@@ -14,7 +14,7 @@ Each rule is a frozen description with two parameters. Compiled code knows it by
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from retvar.support import arguments
@@ -25,6 +25,7 @@ from retvar.td.jit import callable_from_compiled, inlined
 __all__ = ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay", "StepSize", "step_size"]
 
 CONSTANT, DECAY, ADADELTA, ALPHA_BOUND, AVERAGED = range(5)
+MOST_STEP = 2.0  # over 1/Σφ²: a larger one leaves a larger error behind
 NUMBER = "must be a finite number of at least 0"
 
 
@@ -49,6 +50,18 @@ class StepSize:
         """The two numbers that the update needs: the settings, and 0 where there is but one."""
         return (*(getattr(self, field.name) for field in fields(self)), 0.0)[:2]
 
+    def divided(self, square: float) -> StepSize:
+        """The rule for features with Σφ² up to `square`, where it is made for one of a state."""
+        return (
+            replace(self, alpha=self.alpha / square) if isinstance(self, Decay | Averaged) else self
+        )
+
+    def refuse_overshoot(self, square: float) -> None:
+        """Refuse a rule whose first steps make errors larger."""
+        if isinstance(self, Decay | Averaged) and self.alpha * square > MOST_STEP:
+            remedy = f"overshoots with features whose Σφ² is up to {square:g}: divide α by that"
+            raise InputError("alpha", self, remedy)
+
 
 @dataclass(frozen=True)
 class Constant(StepSize):
@@ -67,7 +80,7 @@ class Decay(StepSize):
     """α/nᵖ at the n-th visit, counted separately for each state (each weight).
 
     With power 1 and α = 1 the estimate is the mean of its targets; a power in (½, 1) forgets early
-    targets sooner.
+    targets sooner. With features divide α by their ``largest_square``.
 
     >>> Decay(power=0.6)
     Decay(alpha=1.0, power=0.6)
@@ -89,8 +102,9 @@ class Averaged(StepSize):
 
     Weights learn with the step α/nᵖ. Predictions, and the input of the next node, use a running
     mean of the weights in which the k-th visit counts in proportion to k³, so that early weights
-    are soon forgotten. Transitions with ratio 0 do not count as visits. Bootstrap intervals have
-    about their nominal coverage. ``retvar estimate`` uses this rule.
+    are soon forgotten. With features divide α by their ``largest_square``. Transitions with ratio 0
+    do not count as visits. Bootstrap intervals have about their nominal coverage.
+    ``retvar.estimate(…, by="td")`` uses this rule.
 
     >>> Averaged()
     Averaged(alpha=1.0, power=0.6)
