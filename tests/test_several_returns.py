@@ -178,6 +178,9 @@ def test_from_data_a_combination_is_the_estimate_of_the_combined_column(tmp_path
     assert np.sqrt(variance) == pytest.approx(alone.std(), rel=1e-6)
     assert both.value("a")["energy"] == both["energy"].value("a")
     assert both["energy"].law("a").mean.estimate == pytest.approx(both["energy"].value("a"))
+    billed = rv.estimate(reads(log, reward="profit", cost="energy"), gamma=0.9)
+    assert billed["energy"].law("a").cvar() > billed["energy"].law("a").mean
+    assert billed["profit"].law("a").cvar() < billed["profit"].law("a").mean
     bandit = reads(log | {"terminated": np.ones(n, bool)}, reward=["profit", "energy"])
     own = log["state"] == "a"
     sampled = np.corrcoef(log["profit"][own], log["energy"][own])[0, 1]

@@ -104,7 +104,11 @@ class SeveralEstimate(Shown):
         if key not in self._known:
             words = (f"{w:g} {name}" for w, name in zip(key, self.names, strict=True) if w)
             name = f"{self.experience.name}: {' + '.join(words)}".replace(": 1 ", ": ")
-            own = replace(self.experience, rewards=(), name=name, pieces=None, with_actions=None)
+            cost = self.experience.cost
+            cost *= [each for each, w in zip(self.names, key, strict=True) if w] == [cost]
+            own = replace(
+                self.experience, rewards=(), name=name, pieces=None, with_actions=None, cost=cost
+            )
             own._table = Combined(self._moves, weights)
             self._known[key] = fitted(own, silent=True, **self._settings)
         return self._known[key]

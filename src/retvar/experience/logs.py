@@ -517,7 +517,7 @@ def from_table(
     settings = roles, policy, on_error, duplicates == "keep"
     found = _experience(Log(table, *settings))
     found.fixed_states, found.force = is_integer(states), flag("force", force)
-    found.cost = "" if roles.others else cost or ""
+    found.cost = cost or ""
     found.rewards = (roles.reward, *roles.others) if roles.others else ()
     found.counts.suspicions, found.counts.unused = first_doubts(table, roles), unused(table, roles)
     if grows:

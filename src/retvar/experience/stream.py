@@ -299,7 +299,8 @@ class Experience(Shown):
     @property
     def warnings(self) -> list[str]:
         """Signs that a log was not read as it was meant, as far as it has been read."""
-        return self.counts.doubts("costs" if self.cost else "rewards") if self.is_log else []
+        sums = "costs" if self.cost and not self.rewards else "rewards"
+        return self.counts.doubts(sums) if self.is_log else []
 
     @property
     def understood(self) -> str:
