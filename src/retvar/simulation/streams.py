@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from retvar.mdp import END, MDP
 from retvar.mdp.weighted_edges import importance_ratio
-from retvar.td.jit import compiled, inlined
+from retvar.td.jit import compiled, inlined, read_only
 from retvar.td.random import ULP, U, keys, seed_of, uniform, word
 
 Array = NDArray[np.float64]
@@ -91,7 +91,8 @@ def _slots(probability: Array, first: Any) -> tuple[Array, Integers]:
     """Walker's alias tables, one for each range between two entries of `first`."""
     threshold = np.ones(probability.size)
     other = np.arange(probability.size, dtype=np.int64)
-    fill_slots(probability, np.asarray(first, dtype=np.int64), threshold, other)
+    given = read_only(probability), read_only(np.asarray(first, dtype=np.int64))
+    fill_slots(*given, threshold, other)
     return threshold, other
 
 
