@@ -62,6 +62,20 @@ def test_rewards_have_the_forms_of_arrays_and_one_number_an_edge():
     assert found.data.covariance.sel(reward="table", other="states").dims == ("state",)
 
 
+def test_a_list_in_another_order_than_the_edges_is_refused():
+    """Its numbers would go to other edges."""
+    rows = [("a", "x", "b", 1, 1.0), ("b", "x", "end", 1, 2.0), ("a", "y", "end", 1, 3.0)]
+    mdp = rv.MDP.from_edges(rows, gamma=0.9)
+    with pytest.raises(rv.InputError) as error:
+        rv.solve(mdp, rewards={"mine": [1.0, 2.0, 3.0]})
+    assert error.value.field == "rewards[mine]"
+    found = rv.solve(mdp, rewards={"mine": mdp.edges.reward})
+    assert found.value[0] == pytest.approx(rv.solve(mdp).value)
+    ordered = rv.MDP.from_edges([rows[0], rows[2], rows[1]], gamma=0.9)
+    again = rv.solve(ordered, rewards={"mine": [1.0, 3.0, 2.0]})
+    assert again.value == pytest.approx(found.value)
+
+
 def test_an_infinite_variance_of_one_return_does_not_spoil_the_other():
     mdp = rv.MDP.from_edges(
         [("a", "x", "a"), ("a", "y", "end"), ("b", "x", "end"), ("b", "y", "end")], gamma=0.9

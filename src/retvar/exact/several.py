@@ -199,6 +199,9 @@ def per_edge(mdp: MDP, field: str, given: ArrayLike) -> Array:
     """A number for each edge from one for all, one an edge, R[s], R[s, a] or R[s, a, s′]."""
     e, last = mdp.edges, 1 if mdp.episodic else mdp.n_states
     array = arguments.floats(field, given, f"a number, {e.state.size} (one an edge), or a table")
+    if array.shape == e.state.shape and isinstance(given, list | tuple) and not mdp._as_given:
+        remedy = "the edges were sorted: give an array in the order of mdp.edges, or a table"
+        raise InputError(field, "a list, one an edge", remedy)
     if array.shape in ((), e.state.shape):
         return arguments.numbers(field, array, e.state.size)
     table = expanded(field, array, (mdp.n_states, mdp.n_actions, last))

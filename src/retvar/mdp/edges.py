@@ -45,7 +45,7 @@ class Edge(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """The edges of an MDP as read-only columns, sorted by state and action.
+    """The edges of an MDP as read-only columns, sorted by the numbers of state and action.
 
     >>> import retvar as rv
     >>> rv.domains.chain().edges.next_state
@@ -217,6 +217,7 @@ def validated(mdp: MDP, columns: tuple[Any, ...], gamma: ArrayLike | None) -> Ed
         remedy = "must be 0 where the episode ends; name a state to go on in, or give 0"
         arguments.refuse("gamma", discount, (next_state == END) & (discount != 0), remedy, label)
     order = np.lexsort((action, state))
+    mdp._as_given = bool((order[1:] > order[:-1]).all())
     found: Any = (state, action, next_state, probability, reward, std, discount)
     return _normalised(mdp, Edges(*(column[order] for column in found)))
 

@@ -82,6 +82,7 @@ class MDP(Shown):
             pairs = f"{self.n_states:,} × {self.n_actions:,}"
             remedy = "are far more than edges; number the states, and the actions of each, from 0"
             raise InputError("states × actions", pairs, remedy)
+        self._as_given = True  # whether edges are in the order in which they were given
         self.edges = Edges(*map(_read_only, edge_columns.validated(self, edges, gamma)))
         self.gamma: Array | None = self._gamma_on_arrival(gamma)
         self.lam = _read_only(arguments.unit_interval("lam", lam, self.n_states, self.state_name))
@@ -105,7 +106,8 @@ class MDP(Shown):
     def from_edges(cls, edges: Iterable[Edge | tuple[Any, ...]], **settings: Any) -> MDP:
         """Build from :class:`Edge` rows or such tuples; `settings` are those of :class:`MDP`.
 
-        Named states and actions are numbered as they appear, unless `settings` lists them.
+        Named states and actions are numbered as they appear, unless `settings` lists them. The
+        edges are then sorted by the numbers of state and action, see ``mdp.edges``.
 
         >>> MDP.from_edges([("a", "x", "b"), ("b", "x", "end")], gamma=0.9).state_names
         ('a', 'b')
