@@ -408,8 +408,8 @@ def solve(
         moment is infinite it is NaN; `Solution.notes` names them.
     rewards
         Several rewards by name, instead of the MDP's: each one number, one an edge (an array in
-        the order of ``mdp.edges``), or R[s], R[s, a] or R[s, a, s′]. The answer has covariances, too; see
-        :class:`SeveralReturns`.
+        the order of ``mdp.edges``), or R[s], R[s, a] or R[s, a, s′]. The answer has covariances,
+        too; see :class:`SeveralReturns`.
     noise
         Of these rewards: by name its standard deviation, by a pair of names its correlation, in
         the same forms; default: none.
