@@ -347,3 +347,17 @@ def test_the_command_prints_and_saves_actions(tmp_path):
     more = "gymnasium:FrozenLake-v1", "--steps", 100, "--resume", tmp_path / "out"
     ran = run(*more[:-1], tmp_path / "out" / "estimator.safetensors", *common, "--at", "14,2")
     assert ran.exit_code == 0, ran.output
+
+
+def test_an_observation_has_its_action_beside_it_or_as_its_last_number():
+    cart = rv.experience.from_gymnasium("CartPole-v1", steps=300)
+    found = rv.estimate(cart, gamma=0.9, actions=True, bootstrap_samples=0)
+    flat, pair = [0.0, 0.0, 0.0, 0.0, 1], (np.zeros(4), 1)
+    assert found.at(pair).value == found.at(flat).value
+    assert found.value(pair) == found.value(flat)
+    assert found.value([pair, pair]).tolist() == found.value([flat, flat]).tolist()
+    for wrong in (2, -1, 0.5):
+        for asked in ([0.0, 0.0, 0.0, 0.0, wrong], (np.zeros(4), wrong)):
+            with pytest.raises(rv.InputError) as error:
+                found.at(asked)
+            assert "from 0 to 1" in error.value.remedy

@@ -101,9 +101,13 @@ def _observation(experience: Experience, state: Any) -> Any:
     if isinstance(state, str):
         with contextlib.suppress(ValueError):
             state = [float(x) for x in _loose(state).split(",")]
+    if experience.pairs and isinstance(state, list | tuple) and len(state) == 2:
+        state = [*np.ravel(state[0]), state[1]]  # (observation, action)
     row = arguments.floats("state", state, what).reshape(-1)
     if row.size != experience.width or not np.isfinite(row).all():
         raise InputError("state", state, f"must hold {what}")
+    if experience.pairs and row[-1] not in range(actions := experience.action_count or 0):
+        raise InputError("state", state, f"must end with an action from 0 to {actions - 1}")
     return row
 
 
@@ -120,7 +124,7 @@ def find_states(experience: Experience, given: Any, known: int | None) -> tuple[
     vector, labels = experience.width is not None, experience.labels
     several = isinstance(given, list | tuple) or getattr(given, "ndim", 0) > 0
     if vector and not isinstance(given, str):
-        several = several and any(np.ndim(part) for part in given)
+        several = several and all(isinstance(x, list | tuple) or np.ndim(x) for x in given)
     elif isinstance(given, tuple):
         several = not (labels and isinstance(labels[0], tuple))
     parts = given if several else [given]
@@ -129,7 +133,7 @@ def find_states(experience: Experience, given: Any, known: int | None) -> tuple[
     if vector or not isinstance(parts, np.ndarray):
         numbers = {} if labels is None else {label: k for k, label in enumerate(labels)}
         parts = [
-            numbers[x] if isinstance(x, Hashable) and x in numbers
+            numbers[x] if numbers and isinstance(x, Hashable) and x in numbers
             else find_state(experience, x, known) for x in parts
         ]  # fmt: skip
     column = np.asarray(parts)
