@@ -20,19 +20,9 @@ FIGURES = ("map", "heat_map", "states", "observed", "calibration", "check")
 FORMATS = ("png", "svg", "pdf")
 KIND = ("width", "names", "grid")  # fields of Experience that must be alike
 ABOUT = (
-    *KIND,
-    "columns",
-    "name",
-    "labels",
-    "states",
-    "fixed_states",
-    "state_names",
-    "cells",
-    "policy",
-    "is_log",
-    "cost",
-    "action_count",
-)  # fields of Experience that are saved
+    *KIND, "columns", "name", "labels", "states", "fixed_states", "state_names", "cells", "policy",
+    "is_log", "cost", "action_count",
+)  # fmt: skip  # fields of Experience that are saved
 RESUMED = "resumed: the self-check and return intervals rest on the returns of the new rows alone"
 REASONS = ("rejected", "unmarked_ends", "logs")  # fields that count by reason
 
