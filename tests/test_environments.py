@@ -224,6 +224,23 @@ def test_numbers_that_are_not_finite_end_the_stream(shown, reward, chunk):
     assert_array_equal(found["truncated"], [False, False, True] * 2)
 
 
+ODD = {
+    "reward": (observe(0), np.ones(2), False, False),
+    "observation": ({"x": 0.0}, 0.0, False, False),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_a_step_gives_is_called_by_its_name(name):
+    with pytest.raises(SourceError, match=name):
+        from_gymnasium(Scripted([ODD[name]], spaces.Box(-1, 1, (1,)), observe(0)), steps=4).moves()
+
+
+def test_a_policy_for_many_is_told_that_it_gets_one_observation_at_a_time():
+    with pytest.raises(InputError, match="one observation at a time"):
+        from_gymnasium("CartPole-v1", lambda seen: np.array([1]), steps=4).moves()
+
+
 def test_observations_out_of_bounds_are_clipped_and_counted():
     script = [(observe(value), 0.0, False, False) for value in (7, 0, -3, 0)]
     stream = from_gymnasium(Scripted(script, spaces.Box(-1, 1, (1,)), observe(0)), steps=4)

@@ -218,9 +218,16 @@ def _singles(
         for i, action in actions.items():
             after, reward, ended, cut, _ = envs[i].step(action)
             after = reader.copy(after)
-            yield current[i], action, float(reward), after, bool(ended), bool(cut), i
+            yield current[i], action, _number(reward), after, bool(ended), bool(cut), i
             over = (ended or cut) and left[i]
             current[i] = reader.copy(envs[i].reset()[0]) if over else after
+
+
+def _number(reward: Any) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        raise ValueError(f"the reward is {reward!r}, not a number") from None
 
 
 def _vector(

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -74,10 +75,11 @@ class ObservationReader:
         """A copy of an observation, which its environment may overwrite."""
         if self.width is None:
             return deepcopy(observation)
-        array = np.array(observation, dtype=self._space.dtype)
-        if array.shape != self._space.shape or not np.isfinite(array).all():
-            raise ValueError(f"{observation!r} is not in the observation space")
-        return array
+        with suppress(TypeError, ValueError):
+            array = np.array(observation, dtype=self._space.dtype)
+            if array.shape == self._space.shape and np.isfinite(array).all():
+                return array
+        raise ValueError(f"{observation!r} is not in the observation space")
 
     def read(self, observation: Any) -> Any:
         """The number of the observation's state; a vector as it is."""

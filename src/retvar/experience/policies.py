@@ -31,6 +31,7 @@ POLICY = (
     "observations are states and actions are numbered, a function of the observation, an object "
     "with predict(observation), or sb3:ALGORITHM:FILE"
 )
+ONE = "the policy gets one observation at a time, and must return one of"
 LIBRARIES = ("stable_baselines3", "sb3_contrib")
 FORM = "loading it can run any code in it: if you trust it, say sb3:ALGORITHM:FILE, as sb3:PPO:{}"
 
@@ -84,7 +85,7 @@ def _validating(space: Any) -> Selector:
             return action
         given = np.asarray(action, dtype=space.dtype) if box else action
         if given not in space:
-            raise InputError("action", literal(action), f"the policy must return one of {space}")
+            raise InputError("action", literal(action), f"{ONE} {space}")
         return int(given) if numbered else given
 
     return valid
