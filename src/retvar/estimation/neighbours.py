@@ -312,15 +312,16 @@ def find_nearest(near: Any, left_out: Any, segments: Any, visits: Any) -> None:
     nearest, visit = np.full(segments, np.inf), np.full(segments, -1)
     seen, squares, limit = np.empty(segments, dtype=np.int64), np.empty(BOX), np.inf
     P, K = near.visits.shape
+    few = segments > 2 * K  # else hardly a visit is too far
     for p in range(P):
         place, moved = near.points[p], np.inf
-        if p > 0 and left_out[p] == left_out[p - 1]:
+        if few and p > 0 and left_out[p] == left_out[p - 1]:
             moved = np.sqrt(((place - near.points[p - 1]) ** 2).sum())
         limit = (REACH * (np.sqrt(limit) + moved)) ** 2
         gap = np.maximum(np.maximum(visits.low - place, place - visits.high), 0.0)
         apart = (gap * gap).sum(axis=1)  # from the boxes, squared
         queue = np.argsort(apart)
-        count, check = 0, 0
+        count, check = 0, 0 if few else queue.size // 2
         for k in range(queue.size):
             if k >= check and count >= K:
                 limit = np.partition(nearest[seen[:count]], K - 1)[K - 1]
