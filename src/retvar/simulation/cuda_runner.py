@@ -218,7 +218,7 @@ class BlockRunner:
         task = Launch(np.int64(runs.start), np.int64(len(runs)), np.int64(self.parts), *self.memory)
         with without_contraction():
             self.kernel[self.blocks, self.plan.threads](
-                self.stream, task, self.loaded, self.book, self.batch
+                *map(launchable, (self.stream, task, self.loaded, self.book, self.batch))
             )
 
     def run(self, runs: range, target: Any, meanwhile: Callable[[], None]) -> None:
@@ -265,6 +265,18 @@ class BlockRunner:
             found[name] = Moments(shape)
             found[name].count[:], found[name].mean[:], found[name].squares[:] = count, mean, squares
         return found
+
+
+def launchable(x: Any) -> Any:
+    """An argument of a kernel, which takes no None: 0 stands there, and is not looked at.
+
+    >>> launchable((1.0, (None, 2.0)))
+    (1.0, (0.0, 2.0))
+    """
+    if not isinstance(x, tuple):
+        return 0.0 if x is None else x
+    parts = map(launchable, x)
+    return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
 
 
 def run(
