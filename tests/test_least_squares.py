@@ -206,7 +206,7 @@ def test_sums_resume_to_the_bit():
     rng = np.random.default_rng(fresh_seed())
     log = random_log(rng, weighted=True)
     halves = [{name: x[part] for name, x in log.items()} for part in (slice(200), slice(200, None))]
-    saved = Sums.restored(summed(halves[0]).arrays())
+    saved = Sums(**summed(halves[0]).arrays())
     going_on = summed(halves[0])
     for sums in (saved, going_on):
         sums.add(**halves[1])

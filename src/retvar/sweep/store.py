@@ -240,7 +240,7 @@ class Dask:
         self, store: Store, cells: Iterable[Cell], progress: Progress
     ) -> Iterator[tuple[Cell, str]]:
         """Let the workers compute; dask gives the cell of a worker that died to another one."""
-        from distributed import KilledWorker, as_completed
+        from distributed import CancelledError, KilledWorker, as_completed
 
         folder, digest = str(store.folder.resolve()), store.plan.digest
         with connected(self.address, self.workers) as client:
@@ -250,16 +250,16 @@ class Dask:
             }
             for future in as_completed(list(waiting)):
                 cell = waiting[future]
-                if future.status in ("cancelled", "lost"):
-                    raise RetvarError(
-                        f"lost the scheduler at {self.address}; finished cells are saved, and the "
-                        "same command continues from there"
-                    )
                 try:
                     yield cell, future.result()
                 except KilledWorker as error:
                     store.mark_failed(cell, str(error))
                     yield cell, "failed"
+                except CancelledError:
+                    raise RetvarError(
+                        f"lost the scheduler at {self.address}; finished cells are saved, and the "
+                        "same command continues from there"
+                    ) from None
 
 
 @lru_cache(maxsize=4)

@@ -150,7 +150,7 @@ def in_turn(functions: Sequence[Any], own: int = 0) -> Any:
 
     Of the first `own` arguments, the k-th takes the k-th entries. None does nothing.
 
-    >>> in_turn([print])(1)
+    >>> in_turn([print]).py_func(1)
     1
     """
     there = {f"f{k}": function for k, function in enumerate(functions) if function is not None}

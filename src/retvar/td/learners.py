@@ -181,7 +181,7 @@ class Learner(Shown):
             raise InputError("features", counts, "value, mean and variance need the same states")
         kinds += [kinds[VARIANCE]] * (self.network.place_count - THIRD)
         for node, kind in zip(self.nodes(), kinds, strict=False):
-            node.step.refuse_overshoot(getattr(kind, "largest_square", 1.0))
+            node.step.warn_of_overshoot(getattr(kind, "largest_square", 1.0))
         if rewards is not None:
             if bootstrap_samples:
                 raise InputError("bootstrap_samples", bootstrap_samples, "goes with one reward")

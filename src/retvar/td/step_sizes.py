@@ -13,6 +13,7 @@ Each rule is a frozen description with two parameters. Compiled code knows it by
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from retvar.td.jit import callable_from_compiled, inlined
 
 __all__ = ["Adadelta", "AlphaBound", "Averaged", "Constant", "Decay", "StepSize", "step_size"]
 
+log = logging.getLogger("retvar")
 CONSTANT, DECAY, ADADELTA, ALPHA_BOUND, AVERAGED = range(5)
 MOST_STEP = 2.0  # over 1/Σφ²: a larger one leaves a larger error behind
 NUMBER = "must be a finite number of at least 0"
@@ -56,11 +58,11 @@ class StepSize:
             replace(self, alpha=self.alpha / square) if isinstance(self, Decay | Averaged) else self
         )
 
-    def refuse_overshoot(self, square: float) -> None:
-        """Refuse a rule whose first steps make errors larger."""
+    def warn_of_overshoot(self, square: float) -> None:
+        """Warn of a rule whose first steps make errors larger, perhaps beyond all numbers."""
         if isinstance(self, Decay | Averaged) and self.alpha * square > MOST_STEP:
-            remedy = f"overshoots with features whose Σφ² is up to {square:g}: divide α by that"
-            raise InputError("alpha", self, remedy)
+            text = "%r overshoots with features whose Σφ² is up to %g: divide α by that"
+            log.warning(text, self, square)
 
 
 @dataclass(frozen=True)
