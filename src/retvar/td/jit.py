@@ -150,8 +150,8 @@ def in_turn(functions: Sequence[Any], own: int = 0) -> Any:
 
     Of the first `own` arguments, the k-th takes the k-th entries. None does nothing.
 
-    >>> in_turn([print]).py_func(1)
-    1
+    >>> in_turn([None, lambda x: print(x)], own=1).py_func([6, 7])
+    7
     """
     there = {f"f{k}": function for k, function in enumerate(functions) if function is not None}
     given = list(signature(next(iter(there.values()))).parameters) if there else ["*given"]

@@ -180,8 +180,9 @@ class Learner(Shown):
             counts = ", ".join(str(kind.states) for kind in kinds)
             raise InputError("features", counts, "value, mean and variance need the same states")
         kinds += [kinds[VARIANCE]] * (self.network.place_count - THIRD)
-        for node, kind in zip(self.nodes(), kinds, strict=False):
-            node.step.warn_of_overshoot(getattr(kind, "largest_square", 1.0))
+        used = zip(self.nodes(), kinds, strict=False)
+        for step, square in {(node.step, getattr(x, "largest_square", 1.0)) for node, x in used}:
+            step.warn_of_overshoot(square)
         if rewards is not None:
             if bootstrap_samples:
                 raise InputError("bootstrap_samples", bootstrap_samples, "goes with one reward")
