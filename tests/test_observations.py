@@ -165,6 +165,28 @@ def test_return_intervals_hold_what_lies_beyond_the_cuts(steps):
     assert_allclose([low[0], high[0]], [-1.645 * sigma, 1.645 * sigma], atol=0.25 * sigma)
 
 
+@pytest.mark.parametrize(("steps", "seen"), [(8, False), (40, True)])
+def test_what_no_episode_has_seen_has_no_value(steps, seen):
+    """A walk of some twenty steps to a prize of 10 begins at 0, and stops after so many steps."""
+    rng, columns = np.random.default_rng(0), []
+    for _ in range(400):
+        x = np.cumsum(rng.uniform(0.5, 1.5, steps))
+        last = min(int(np.searchsorted(x, 20.0)), steps - 1)
+        ended = x[: last + 1] >= 20.0
+        cut = ~ended & (np.arange(last + 1) == steps - 1)
+        columns.append([np.append(0.0, x[:last]), x[: last + 1], 10.0 * ended, ended, cut])
+    names = ("x", "y", "reward", "terminated", "truncated")
+    log = dict(zip(names, np.concatenate(columns, axis=1), strict=True))
+    log |= {name: log[name].astype(bool) for name in names[3:]}
+    given = {"state": ["x"], "next_state": ["y"], "truncated": "truncated"}
+    found = rv.estimate(from_table(log, **given), gamma=GAMMA)
+    place = found.estimator.spread([[6.0]])
+    assert np.isfinite(place.value[0]) == seen
+    assert bool(place.note[0]) != seen
+    if seen:  # 14 is passed after some 14 steps
+        assert_allclose(place.value[0], 10 * GAMMA**13.5, rtol=0.1)
+
+
 def test_where_all_returns_are_the_same_nothing_is_said_to_vary():
     found = cut_short(2_000, 200, lambda rng, n: np.ones(n))
     assert found.value([0.5]) == pytest.approx(1 / (1 - GAMMA), rel=1e-3)

@@ -55,9 +55,18 @@ TINY = 1e-10
 FIRM = 2.0  # standard errors by which a forecast has to be better than a constant
 
 ROUGH_HERE = "the value changes faster here than the data can resolve: roll out (--at)"
+SOON = 0.25  # of the steps that have passed, within which a visit is cut off soon
+ENDS = 300  # of cut episodes, whose neighbours are asked; others take the answer of the nearest
+MOST_UNSEEN = 0.5  # of the return, from which on there is no value
+
 ENDS_AT_ONCE = "some episodes near here end at once: the interval holds theirs"
 FEW_EFFECTIVE = "too few effective episodes near ({:.1f})"
 FEW_EPISODES = "fewer than ten episodes: no intervals, and no spread; log more"
+NEVER_SEEN = "{:.0%} of the return lies beyond where episodes were cut off, and was never seen"
+LONGER = (
+    "{:.0%} of the returns lies beyond cuts from which no episode near goes on: let episodes run "
+    "longer"
+)
 ALL_CUT = "all returns are cut off early: longer episodes would help"
 NOT_APART = (
     "the observations do not tell the return apart: a constant forecasts held-out returns as well"
@@ -226,6 +235,10 @@ class Stack:
         too_rough = (rough > TOO_ROUGH * spread.std) & np.isfinite(spread.log_error)
         note = np.where(too_rough, ROUGH_HERE, note)
         note = np.where(few, [FEW_EFFECTIVE.format(x) for x in effective], note)
+        beyond = self._unseen[visits[:, :NEAREST]].mean(axis=1)
+        unseen = beyond > MOST_UNSEEN
+        note = np.where(unseen, [NEVER_SEEN.format(x) for x in beyond], note)
+        few |= unseen
         known |= {
             "value": np.where(few, np.nan, value), "rough": rough,
             "variance": np.where(few, np.nan, spread.variance),
@@ -238,6 +251,22 @@ class Stack:
         """Which rows are few steps from the end of their episode; none where most are."""
         found = self._log.terminated[self._last] & (self._last - self._rows < AT_ONCE)
         return np.asarray(found & (found.mean() <= 0.5))
+
+    @cached_property
+    def _unseen(self) -> Array:
+        """Share of each row's return beyond a cut near which other episodes are cut off, too."""
+        log, last = self._log, np.flatnonzero(self._log.terminated | self._log.cut)
+        first = np.append(0, last[:-1] + 1)[np.searchsorted(last, self._rows)]
+        left, passed = self._last - self._rows, self._rows - first
+        stops = log.cut[self._last] & (left < SOON * passed)
+        ends = self.near.scaled(log.end_state)
+        some = np.linspace(0, len(ends) - 1, min(len(ends), ENDS)).astype(np.intp)
+        if not some.size:
+            return np.zeros(len(self._rows))
+        near = self.near.near(log.end_state[some]).visits[:, :NEAREST]
+        unseen = stops[self.near.order[near]].mean(axis=1) > 0.5
+        nearest = cKDTree(ends[some]).query(ends)[1]
+        return missing(log, unseen[nearest].astype(np.float64))[self._rows]
 
     def _last_returns(self, visits: Integers, over: Mask) -> Array:
         """Least and largest return of those visits that are over, from there to their last step."""
@@ -305,6 +334,8 @@ class Stack:
             )
         found.append(f"held-out returns: {', '.join(words)}")
         found += [NOT_APART] if firm < FIRM else []
+        unseen = float(self._unseen.mean()) if self.near.enough else 0.0
+        found += [LONGER.format(unseen)] if unseen > EDGE else []
         return found + ([ALL_CUT] if not (self._share < WHOLE).any() else [])
 
 
