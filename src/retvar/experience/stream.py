@@ -106,13 +106,17 @@ class Counts:
         >>> log.named["entity"] = "patient_id"
         >>> log.understood
         '3,000 patients, 29,945 rows, 2,841 ends, 159 cut off'
+        >>> log.named["entity"] = "entity"
+        >>> log.understood[:14]
+        '3,000 entities'
         """
         parts = [count(self.rows, "row"), count(self.ends, "end")]
         parts.append(f"{self.episodes - self.ends:,} cut off")
         if "entity" in self.named:  # called as its column, where that is a word
             noun = re.sub(r"[_\- ]*id$", "", self.named["entity"].lower()).replace("_", " ")
             word = re.fullmatch(r"[^\W\d_]{3,}( [^\W\d_]{3,})*", noun)
-            nouns = (noun, noun.rstrip("s") + "s") if word else ("entity", "entities")
+            many = re.sub("(?<=[^aeiou])y$", "ie", noun.rstrip("s")) + "s"
+            nouns = (noun, many) if word else ("entity", "entities")
             parts.insert(0, count(self.entities, *nouns))
         parts += [f"{count(self.ties, 'tie')} in time"] if self.ties else []
         parts += [count(self.duplicates, "duplicate row")] if self.duplicates else []
